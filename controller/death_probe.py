@@ -42,7 +42,7 @@ class Probed(Enum):
     """No process listens there."""
     ACCEPTED = "accepted"
     """A process listens there."""
-    NO_ANSWER = "no answer"
+    NO_RESPONSE = "no answer"
     """No answer came within the probe's timeout, or another error."""
 
 

@@ -19,13 +19,13 @@ from typing import Final, Protocol
 
 from turbopump.controller.raft.actions import (
     Action,
-    Answer,
     Apply,
     BecameLeader,
     Call,
     LoadSnapshot,
     LostLead,
     Outcome,
+    Response,
     Settle,
     TakeSnapshot,
 )
@@ -51,10 +51,10 @@ from turbopump.controller.raft.storage import Durable, RaftStorage
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.flush import Disk
 from turbopump.net.transport.calls import Call as PeerCall
-from turbopump.net.transport.dispatcher import Answer as Reply
+from turbopump.net.transport.dispatcher import Response as Reply
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 
 logger = logging.getLogger(__name__)
 
@@ -256,7 +256,7 @@ class Driver:
         try:
             message = decode(kind, body)
         except MessageError as error:
-            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+            return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
         return self._on_message(connection, request, message, now_ms)
 
     def _read_in_steps(
@@ -265,25 +265,25 @@ class Driver:
         try:
             message = yield from steps
         except MessageError as error:
-            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+            return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
         return self._on_message(connection, request, message, self._now_ms())
 
     def _on_message(
         self, connection: int, request: Command, message: RaftMessage, now_ms: int
     ) -> Command | Deferred[Command | None]:
         if self._ended:
-            return response(request, ResponseCode.SYSTEM_ERROR, "the controller's disk failed")
+            return new_response(request, ResponseCode.SYSTEM_ERROR, "the controller's disk failed")
         peer_id = message.local_id
         if peer_id is not None and peer_id in self.peers:
             self._connections[connection] = peer_id
         if len(self._order) >= QUEUE_MAX:
-            return response(request, ResponseCode.SYSTEM_BUSY, "the controller's disk hangs")
-        answer: Deferred[Command | None] = Deferred()
+            return new_response(request, ResponseCode.SYSTEM_BUSY, "the controller's disk hangs")
+        response: Deferred[Command | None] = Deferred()
         if isinstance(message, AppendEntryRequest) and self._is_to_leader(message):
             return self._append(request, message, now_ms)
-        self._raft.on_request(message, (request, answer), now_ms)
+        self._raft.on_request(message, (request, response), now_ms)
         self._run()
-        return answer
+        return response
 
     def _append(
         self, request: Command, message: AppendEntryRequest, now_ms: int
@@ -297,17 +297,17 @@ class Driver:
             waits = (
                 f"entries of {self._client_open} bytes are waiting, the limit is {CLIENT_OPEN_MAX}"
             )
-            return response(request, ResponseCode.SYSTEM_BUSY, waits)
-        answer: Deferred[Command | None] = Deferred()
+            return new_response(request, ResponseCode.SYSTEM_BUSY, waits)
+        response: Deferred[Command | None] = Deferred()
         message = replace(message, body=None)  # only `append` keeps the body, while needed
         self._client_open += size
 
         def done(outcome: int | str) -> None:
             self._client_open -= size
-            answer.resolve(self._appended(request, message, outcome))
+            response.resolve(self._appended(request, message, outcome))
 
         self._machine.append(body, now_ms).then(done)
-        return answer
+        return response
 
     def end(self) -> None:
         """Drop all queued actions, and send nothing further; cannot be undone.
@@ -381,9 +381,11 @@ class Driver:
         match action:
             case Call():
                 self._call(action)
-            case Answer():
+            case Response():
                 request, later = _token(action.token)
-                later.resolve(response(request, LedgerCode.SUCCESS, body=encode(action.message)))
+                later.resolve(
+                    new_response(request, LedgerCode.SUCCESS, body=encode(action.message))
+                )
             case Apply():
                 for entry in action.entries:
                     self._machine.on_applied(entry)
@@ -410,18 +412,18 @@ class Driver:
 
     def _call(self, call: Call) -> None:
         request = new_request(request_code(call.message), body=encode(call.message))
-        answer = self._calls(self.peers[call.peer_id], request, CALL_TIMEOUT_MS)
-        answer.then(partial(self._answered, call))
+        response = self._calls(self.peers[call.peer_id], request, CALL_TIMEOUT_MS)
+        response.then(partial(self._answered, call))
 
-    def _answered(self, call: Call, answer: Command | str) -> None:
+    def _answered(self, call: Call, response: Command | str) -> None:
         if self._ended:
             return
         message: RaftMessage | None = None
-        if isinstance(answer, str):
-            logger.debug("no answer from %s: %s", call.peer_id, answer)
+        if isinstance(response, str):
+            logger.debug("no answer from %s: %s", call.peer_id, response)
         else:
             try:
-                message = decode(RESPONSES[type(call.message)], bytes_of(answer))
+                message = decode(RESPONSES[type(call.message)], bytes_of(response))
             except MessageError as error:
                 logger.warning("the answer of %s is malformed: %s", call.peer_id, error)
         self._raft.on_response(call.peer_id, call.call, message, self._now_ms())
@@ -460,7 +462,7 @@ class Driver:
         else:
             code = LedgerCode.UNEXPECTED_ARGUMENT if self.is_leader else LedgerCode.NOT_LEADER
             remark = outcome
-        answer = AppendEntryResponse(
+        response = AppendEntryResponse(
             code=code,
             group=message.group,
             leader_id=self.leader_id,
@@ -470,7 +472,7 @@ class Driver:
             index=entry.index if entry is not None else -1,
             pos=entry.pos if entry is not None else -1,
         )
-        return response(request, LedgerCode.SUCCESS, remark, body=encode(answer))
+        return new_response(request, LedgerCode.SUCCESS, remark, body=encode(response))
 
 
 def bytes_of(command: Command) -> bytes:

@@ -22,12 +22,12 @@ from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
 from turbopump.engine.deferred import Deferred
 from turbopump.net.config.audit import audit, keys_of_update, no_state
 from turbopump.net.config.updates import get_config, update_config
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.java_properties import Property
 
 logger = logging.getLogger(__name__)
@@ -124,17 +124,17 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
     Requests are refused while the cores are None.
     """
 
-    def ledger(request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
+    def ledger(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
         if controller.driver is None:
             return _starting(request, ResponseCode.SYSTEM_ERROR)
         return controller.driver.on_request(controller.number_of(peer), request, now_ms)
 
-    def control(request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
+    def control(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
         if controller.core is None:
             return _starting(request, ResponseCode.CONTROLLER_NOT_LEADER)
         wrong = _too_long(request)
         if wrong is not None:
-            return response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, wrong)
+            return new_response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, wrong)
         return controller.core.on_request(controller.number_of(peer), request, now_ms)
 
     for code in LEDGER_CODES:
@@ -174,4 +174,4 @@ def _too_long(request: Command) -> str | None:
 
 
 def _starting(request: Command, code: ResponseCode) -> Command:
-    return response(request, code, "the controller is starting")
+    return new_response(request, code, "the controller is starting")

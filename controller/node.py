@@ -263,7 +263,7 @@ class ControllerNode:
         return later
 
     async def _ask_host(self, address: str, later: Deferred[Probed]) -> None:
-        found = Probed.NO_ANSWER
+        found = Probed.NO_RESPONSE
         try:
             host, port = split(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):

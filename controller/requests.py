@@ -23,7 +23,7 @@ from turbopump.controller.state import GroupTables
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.controller import SyncStateSet, decode_names, encode_peers
 from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers import controller as headers
@@ -137,17 +137,17 @@ class ControllerRequests:
         (WAIT_MS). Never raises for a request's content: another code than CODES is refused with
         REQUEST_CODE_NOT_SUPPORTED, a malformed header or body with SYSTEM_ERROR.
         """
-        answer = self._answers.get(request.code)
-        if answer is None:
+        response = self._answers.get(request.code)
+        if response is None:
             text = f" request type {request.code} not supported"
             return Deferred.resolved(
-                response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+                new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
             )
         try:
-            return answer(connection, request)
+            return response(connection, request)
         except (BadHeader, BadBody) as error:
             remark = f"{type(error).__name__}: {error}"
-            return Deferred.resolved(response(request, ResponseCode.SYSTEM_ERROR, remark))
+            return Deferred.resolved(new_response(request, ResponseCode.SYSTEM_ERROR, remark))
 
     # Requests that any controller answers
 
@@ -157,7 +157,7 @@ class ControllerRequests:
         if header.broker_id is None:
             remark = "The broker id of a heartbeat to a controller is missing"
             return Deferred.resolved(
-                response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+                new_response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
             )
         name, group = header.broker_name, self._core.tables.groups.get(header.broker_name)
         key = header.cluster_name, name, header.broker_id
@@ -169,7 +169,7 @@ class ControllerRequests:
         is_news = self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
         if is_news is None:
             remark = "too many brokers send heartbeats"
-            return Deferred.resolved(response(request, ResponseCode.SYSTEM_BUSY, remark))
+            return Deferred.resolved(new_response(request, ResponseCode.SYSTEM_BUSY, remark))
         is_behind = group is not None and elections.is_behind(group, self._core.liveness())
         if (is_news or is_behind) and self._core.leading:
             why = header.unfit or ("its disk is slow" if header.slow else "")
@@ -215,7 +215,7 @@ class ControllerRequests:
             ):
                 timeout_ms = self._core.heartbeats.timeout_of(key_of(group, header.broker_id or 0))
                 reply.lease_ms = int(timeout_ms * LEASE_SHARE)
-        return response(request, ResponseCode.SUCCESS, header=reply)
+        return new_response(request, ResponseCode.SUCCESS, header=reply)
 
     def _metadata(self, connection: int, request: Command) -> Deferred[Command]:
         """Return the quorum (1005); a controller that may be deposed does not claim to lead."""
@@ -228,7 +228,7 @@ class ControllerRequests:
             None if leader is None else peers.get(leader),
             self._core.quorum.term,
         )
-        return Deferred.resolved(response(request, ResponseCode.SUCCESS, header=reply))
+        return Deferred.resolved(new_response(request, ResponseCode.SUCCESS, header=reply))
 
     # Requests that the leader answers
 
@@ -328,7 +328,7 @@ class ControllerRequests:
 
 
 def _answer(request: Command, decision: Decision) -> Command:
-    return response(request, decision.code, decision.remark, decision.header, decision.body)
+    return new_response(request, decision.code, decision.remark, decision.header, decision.body)
 
 
 def _body(request: Command) -> bytes:

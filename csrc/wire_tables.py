@@ -45,7 +45,7 @@ Classes of one kind have the same members."""
 UNREAD: Final = {"broker_name", "proxy_froward_client_id"}
 """Members that no handler reads: reading them would take a twentieth of a header's time."""
 
-ANSWERS: Final = (
+RESPONSES: Final = (
     ResponseCode.SUCCESS,
     ResponseCode.SYSTEM_BUSY,
     ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -284,7 +284,7 @@ def write_constants() -> Iterable[str]:
     yield f"#define RESERVED_PROPERTIES(NAME) {reserved}"
     yield f"enum {{ FRAME_MAX = {FRAME_MAX}, WIRE_VERSION = {VERSION} }};"
     yield f"enum {{ RESPONSE_FLAG = {RESPONSE_FLAG}, ONEWAY_FLAG = {ONEWAY_FLAG} }};"
-    codes = ", ".join(f"ANSWER_{code.name} = {code.value}" for code in ANSWERS)
+    codes = ", ".join(f"ANSWER_{code.name} = {code.value}" for code in RESPONSES)
     yield f"enum {{ {codes} }};"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from interop.support import logs
-from interop.support.groups import Answer, Kind, Ports, RocketMQ, ask, wait_listening
+from interop.support.groups import Kind, Ports, Response, RocketMQ, ask, wait_listening
 from interop.support.mqadmin import RAW_KEY
 from interop.support.ports import BROKER_AND_HA, free_port
 from interop.support.processes import Process
@@ -128,7 +128,7 @@ class Broker:
         ]
         return "\n".join([status, *(one.tail() for one in self.processes[-1:]), *ends])
 
-    def ask(self, code: int, **fields: object) -> Answer:
+    def ask(self, code: int, **fields: object) -> Response:
         """Send one request."""
         return ask(self.ports.broker, code, {name: str(value) for name, value in fields.items()})
 

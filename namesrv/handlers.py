@@ -34,7 +34,7 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import MAX_BODY, Command, response
+from turbopump.net.wire.command import MAX_BODY, Command, new_response
 from turbopump.net.wire.header import read_header, read_header_if_any
 from turbopump.net.wire.headers import routes as headers
 from turbopump.net.wire.java_properties import Property
@@ -93,7 +93,7 @@ WIDE = 64
 """Number of broker groups of a topic above which its route is encoded in steps; narrower routes are
 requested often and encoded at once."""
 
-Answer = Callable[[NameServer, Command, Peer, int], Command | Deferred[Command] | Steps[Command]]
+Response = Callable[[NameServer, Command, Peer, int], Command | Deferred[Command] | Steps[Command]]
 """Handler of a request: arguments (name server, request, its connection, monotonic time in ms);
 result: the answer, now, later, or after steps."""
 
@@ -101,8 +101,8 @@ result: the answer, now, later, or after steps."""
 def register(table: Dispatcher, server: NameServer) -> None:
     """Add every handler of a name server to the dispatch table, which must have none of their codes
     yet; requests that change the name server are logged."""
-    for code, answer in _ANSWERS.items():
-        table.add(code, functools.partial(answer, server))
+    for code, response in _RESPONSES.items():
+        table.add(code, functools.partial(response, server))
     config, key_value = server.config, functools.partial(_key_value_state, server)
     audit(
         table,
@@ -139,7 +139,7 @@ def _route(
     config = server.config
     ready_ms = server.started_ms + config.wait_seconds_for_service * 1_000
     if config.need_wait_for_service and now_ms < ready_ms:
-        return response(request, ResponseCode.SYSTEM_ERROR, "name server not ready")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "name server not ready")
     zone_wanted = request.fields.get(ZONE_MODE, "").lower() == "true"
     zone = request.fields.get(ZONE_NAME, "").strip() if zone_wanted else ""
     acting_master = config.support_acting_master
@@ -151,12 +151,12 @@ def _route(
     if header is None or route is None:
         topic = header.topic if header else NULL
         remark = f"No topic route info in name server for the topic: {topic}{FAQ}"
-        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+        return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     if config.order_message_enable:
         route.order_topic_conf = server.key_values.get(ORDER_NAMESPACE, header.topic)
     if len(route.queue_datas) > WIDE or route.topic_queue_mapping_by_broker:
         return _in_steps(request, route.to_steps())
-    return response(request, ResponseCode.SUCCESS, body=route.encode())
+    return new_response(request, ResponseCode.SUCCESS, body=route.encode())
 
 
 def _in_steps(request: Command, value: object) -> Steps[Command]:
@@ -164,8 +164,8 @@ def _in_steps(request: Command, value: object) -> Steps[Command]:
     body = yield from bodies.dump_in_steps(value, MAX_BODY)
     if body is None:
         remark = f"the answer of over {MAX_BODY} bytes does not fit into one frame"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    return response(request, ResponseCode.SUCCESS, body=body)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return new_response(request, ResponseCode.SUCCESS, body=body)
 
 
 def _register_broker(
@@ -175,14 +175,14 @@ def _register_broker(
     header = read_header(headers.RegisterBrokerRequest, request.fields)
     data = _body(request)
     if header.body_crc32 and body_crc32(data) != header.body_crc32:
-        return response(request, ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "crc32 not match")
     try:
         body = yield from RegisterBrokerBody.decode_in_steps(
             data, compressed=header.compressed, version=request.version
         )
     except BadBody as error:
         remark = f"Failed to decode RegisterBrokerBody, {error}"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     broker = BrokerRegistration(
         header.cluster_name,
         header.broker_name,
@@ -197,7 +197,7 @@ def _register_broker(
     )
     refused = registration_limits.refusal(broker)
     if refused is not None:
-        return response(request, ResponseCode.SYSTEM_ERROR, refused)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, refused)
     yield from registration_limits.leave_out_long_ones(broker)
     deletes = server.config.delete_topic_with_broker_registration
     delete_missing = deletes and not header.changes_only
@@ -207,13 +207,13 @@ def _register_broker(
         broker, peer, now_ms, delete_missing_topics=delete_missing
     )
     if done.refusal is not None:
-        return response(request, ResponseCode.SYSTEM_ERROR, done.refusal)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, done.refusal)
     if done.holder is not None:
         server.probe(done.holder, functools.partial(_take_over, server, broker, peer, done.holder))
     server.on_brokers_changed(done.notices)
     reply = headers.RegisterBrokerResponse(done.master_ha_address, done.master_address)
     order_topics = (yield from _order_topics(server)) or b""
-    return response(request, ResponseCode.SUCCESS, header=reply, body=order_topics)
+    return new_response(request, ResponseCode.SUCCESS, header=reply, body=order_topics)
 
 
 def _take_over(
@@ -262,14 +262,14 @@ def _unregister_broker(server: NameServer, request: Command, peer: Peer, now_ms:
                 header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
             )
         )
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _heartbeat(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """Handle 904: a broker's heartbeat."""
     header = read_header(headers.BrokerHeartbeatRequest, request.fields)
     server.routes.record_heartbeat(header.cluster_name, header.broker_addr, now_ms)
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
@@ -280,7 +280,7 @@ def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int)
     known = server.routes.data_version(header.cluster_name, header.broker_addr)
     reply = headers.QueryDataVersionResponse(known != asked)
     body = b"" if known is None else known.encode()
-    return response(request, ResponseCode.SUCCESS, header=reply, body=body)
+    return new_response(request, ResponseCode.SUCCESS, header=reply, body=body)
 
 
 def _member_group(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
@@ -306,9 +306,9 @@ def _put_key_value(
     """Handle 100: set a key value."""
     header = read_header(headers.PutKVConfigRequest, request.fields)
     if header.namespace is None or header.key is None:
-        return response(request, ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "namespace or key is null")
     if header.value is None:
-        return response(request, ResponseCode.SYSTEM_ERROR, "value is null")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "value is null")
     try:
         saved = server.key_values.put(header.namespace, header.key, header.value)
     except ValueError as error:
@@ -325,8 +325,8 @@ def _get_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int
     if value is None:
         namespace, key = _shown(header.namespace), _shown(header.key)
         remark = f"No config item, Namespace: {namespace} Key: {key}"
-        return response(request, ResponseCode.QUERY_NOT_FOUND, remark)
-    return response(request, ResponseCode.SUCCESS, header=headers.GetKVConfigResponse(value))
+        return new_response(request, ResponseCode.QUERY_NOT_FOUND, remark)
+    return new_response(request, ResponseCode.SUCCESS, header=headers.GetKVConfigResponse(value))
 
 
 def _delete_key_value(
@@ -335,7 +335,7 @@ def _delete_key_value(
     """Handle 102: delete a key value; a missing key is a success, too."""
     header = read_header(headers.DeleteKVConfigRequest, request.fields)
     if header.namespace is None or header.key is None:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     try:
         saved = server.key_values.delete(header.namespace, header.key)
     except ValueError as error:
@@ -346,12 +346,12 @@ def _delete_key_value(
 def _saved(request: Command, error: OSError | None) -> Command:
     if error is not None:
         return _not_saved(request, error)
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _not_saved(request: Command, error: Exception) -> Command:
     logger.error("change by request code %d was not saved: %s", request.code, error)
-    return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
+    return new_response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
 
 
 def _list_key_values(
@@ -363,7 +363,7 @@ def _list_key_values(
     table = None if name is None else server.key_values.namespace(name)
     if table is None:
         remark = f"No config item, Namespace: {_shown(name)}"
-        return response(request, ResponseCode.QUERY_NOT_FOUND, remark)
+        return new_response(request, ResponseCode.QUERY_NOT_FOUND, remark)
     return _in_steps(request, {"table": dict(table)})
 
 
@@ -380,7 +380,7 @@ def _wipe_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -
         header.broker_name if header else NULL,
     )
     reply = headers.WipeWritePermOfBrokerResponse(count)
-    return response(request, ResponseCode.SUCCESS, header=reply)
+    return new_response(request, ResponseCode.SUCCESS, header=reply)
 
 
 def _add_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
@@ -396,7 +396,7 @@ def _add_write(server: NameServer, request: Command, peer: Peer, now_ms: int) ->
         header.broker_name if header else NULL,
     )
     reply = headers.AddWritePermOfBrokerResponse(count)
-    return response(request, ResponseCode.SUCCESS, header=reply)
+    return new_response(request, ResponseCode.SUCCESS, header=reply)
 
 
 def _all_topics(
@@ -404,7 +404,7 @@ def _all_topics(
 ) -> Command | Steps[Command]:
     """Handle 206: list all topics."""
     if not server.config.enable_all_topic_list:
-        return response(request, ResponseCode.SYSTEM_ERROR, "disable")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "disable")
     return _in_steps(request, {"topicList": server.routes.topics()})
 
 
@@ -414,20 +414,20 @@ def _cluster_topics(
     """Handle 224: list the topics of a cluster."""
     header = read_header_if_any(headers.GetTopicsByClusterRequest, request.fields)
     if not server.config.enable_topic_list:
-        return response(request, ResponseCode.SYSTEM_ERROR, "disable")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "disable")
     if header is None:
         return _in_steps(request, {"topicList": []})
     return _topics(request, server.routes.topics_of_cluster(header.cluster))
 
 
-def _flagged(wanted: Callable[[int], bool]) -> Answer:
+def _flagged(wanted: Callable[[int], bool]) -> Response:
     """Build the handlers of 311, 312 and 313: list topics by their topicSysFlag."""
 
     def answer(
         server: NameServer, request: Command, peer: Peer, now_ms: int
     ) -> Command | Steps[Command]:
         if not server.config.enable_topic_list:
-            return response(request, ResponseCode.SYSTEM_ERROR, "disable")
+            return new_response(request, ResponseCode.SYSTEM_ERROR, "disable")
         return _topics(request, server.routes.topics_with_flag(wanted))
 
     return answer
@@ -449,17 +449,17 @@ def _delete_topic(server: NameServer, request: Command, peer: Peer, now_ms: int)
     header = read_header(headers.DeleteTopicFromNamesrvRequest, request.fields)
     if header.topic is not None:
         server.routes.delete_topic(header.topic, header.cluster_name or None)
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """Handle 217: register a topic."""
     header = read_header(headers.RegisterTopicRequest, request.fields)
     if header.topic is None:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     wrong = check_lengths(topic=header.topic)
     if wrong is not None:
-        return response(request, ResponseCode.SYSTEM_ERROR, wrong)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, wrong)
     data = _body(request)
     # RocketMQ, too, registers nothing for a body of `null`.
     route = bodies.small(data) if data else None
@@ -467,8 +467,8 @@ def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: in
         header.topic, TopicRouteData.from_json(route).queue_datas
     ):
         remark = f"{MAX_QUEUE_DATAS} topics, or {MAX_SIZE} bytes of them, are registered"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _update_config(
@@ -493,7 +493,7 @@ def _body(request: Command) -> bytes:
     return request.body
 
 
-_ANSWERS: dict[RequestCode, Answer] = {
+_RESPONSES: dict[RequestCode, Response] = {
     RequestCode.PUT_KV_CONFIG: _put_key_value,
     RequestCode.GET_KV_CONFIG: _get_key_value,
     RequestCode.DELETE_KV_CONFIG: _delete_key_value,

@@ -39,7 +39,7 @@ CONNECTING: Final = 200
 SENDS: Final = 500
 TOPIC: Final = "topic-0"
 SETTLE_S: Final = 3.0
-ANSWER_S: Final = 30.0
+RESPONSE_S: Final = 30.0
 TURBOPUMP: Final = str(Path(sys.executable).with_name("turbopump"))
 
 
@@ -91,7 +91,7 @@ class Idle:
         self._session.request(_head("Heartbeat", client_id), framed(beat), True)
         self.socket.sendall(self._session.take()[0])
         self.socket.setblocking(False)
-        self.answers: set[int] = set()
+        self.responses: set[int] = set()
 
     def read(self) -> bool:
         """Read the available data; return whether both calls are answered."""
@@ -100,11 +100,11 @@ class Idle:
             raise ConnectionError("the broker closed a client")
         for kind, stream, _ in self._session.receive(data)[1]:
             if kind == DATA:
-                self.answers.add(stream)
+                self.responses.add(stream)
         out = self._session.take()[0]
         if out:
             self.socket.sendall(out)
-        return len(self.answers) == 2
+        return len(self.responses) == 2
 
 
 def _begin(port: int, count: int) -> list[Idle]:
@@ -115,7 +115,7 @@ def _begin(port: int, count: int) -> list[Idle]:
         some = [Idle(port, number) for number in range(first, min(first + CONNECTING, count))]
         for one in some:
             waiting.register(one.socket, selectors.EVENT_READ, one)
-        until = time.monotonic() + ANSWER_S
+        until = time.monotonic() + RESPONSE_S
         while waiting.get_map():
             if time.monotonic() > until:
                 raise TimeoutError(f"{len(waiting.get_map())} clients are not answered")
@@ -154,7 +154,7 @@ def _broker() -> Iterator[tuple[int, int]]:
 
 
 def _await_listening(port: int) -> None:
-    until = time.monotonic() + ANSWER_S
+    until = time.monotonic() + RESPONSE_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port)).close()

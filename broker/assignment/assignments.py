@@ -48,7 +48,7 @@ FORWARD_TIMEOUT_MS: Final = 800
 UNUSED_MS: Final = 600_000
 """Time in ms without a query after which an assignment is removed from memory; its copy on disk
 stays."""
-CACHED_ANSWERS_MAX: Final = 1_000
+CACHED_RESPONSES_MAX: Final = 1_000
 """Maximum number of cached assignments in mode CLIENT, each of a topic to a group."""
 KEPT_MAX: Final = 64 << 10
 """Maximum size in bytes of an answer with a stored assignment; a larger one is sent without it."""
@@ -84,7 +84,7 @@ class AssignmentQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentAnswer:
+class AssignmentResponse:
     """The answer to a query, to be sent as it is; `fields` are the fields of its header. `code`
     differs from SUCCESS only for a broker that forwarded the query to a broker that is not the
     coordinator; `remark` is the reason why the body has no queues."""
@@ -162,7 +162,7 @@ class Assignments:
         for group in list(self._generations):
             self._consumers.mark_changed(group)
 
-    def answer(self, query: AssignmentQuery) -> Deferred[AssignmentAnswer]:
+    def answer(self, query: AssignmentQuery) -> Deferred[AssignmentResponse]:
         """Resolve, within about a second, to the answer for a member: its queues, or a success
         without queues and with a reason, after which the member keeps its queues and asks again.
         While name servers hang, it may take longer if members ask for over 32 new topics at once.
@@ -212,7 +212,7 @@ class Assignments:
 
     def _routed(
         self, query: AssignmentQuery, route: KnownRoute | None
-    ) -> Deferred[AssignmentAnswer]:
+    ) -> Deferred[AssignmentResponse]:
         mode = self._modes.get(query.topic, query.group)
         if route is None:
             return Deferred.resolved(_nothing(f"topic {query.topic} has no route"))
@@ -230,7 +230,7 @@ class Assignments:
             return Deferred.resolved(_nothing(f"no consumer of {query.group} is connected"))
         if query.generation > self._generation(query) and query.generation <= TRUSTED_GENERATION:
             if query.kept is None:
-                return Deferred.resolved(AssignmentAnswer(b"{}", {WANTS_KEPT: "true"}))
+                return Deferred.resolved(AssignmentResponse(b"{}", {WANTS_KEPT: "true"}))
             self._topics.drop(query.group, query.topic)
             self.kept.adopt({query.kept.name: query.kept})
         if self._is_by_client(mode):
@@ -257,7 +257,7 @@ class Assignments:
         route: KnownRoute,
         who: GroupCoordinator,
         kept: StoredAssignment | None = None,
-    ) -> Deferred[AssignmentAnswer]:
+    ) -> Deferred[AssignmentResponse]:
         fields = {
             FORWARDED: self._me().broker_name,
             GENERATION: str(self._generation(query)),
@@ -275,23 +275,25 @@ class Assignments:
         route: KnownRoute,
         who: GroupCoordinator,
         may_repeat: bool,
-        answer: Command | str,
-    ) -> Deferred[AssignmentAnswer]:
-        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+        response: Command | str,
+    ) -> Deferred[AssignmentResponse]:
+        if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
             self._routes.refresh_soon(query.topic)
-            reason = answer if isinstance(answer, str) else answer.remark
+            reason = response if isinstance(response, str) else response.remark
             mode = self._modes.get(query.topic, query.group)
             group = self._consumers.group(query.group)
             if self._is_by_client(mode) and group is not None:
                 kind = self._kind_of(query.topic, mode)
                 return self._alone(query, route, group, kind)
             return Deferred.resolved(_nothing(f"coordinator {who.broker_name}: {reason}", who))
-        if answer.fields.get(WANTS_KEPT) and may_repeat:
+        if response.fields.get(WANTS_KEPT) and may_repeat:
             kept = self.kept.get(query.group, query.topic)
             if kept is not None:
                 return self._forward(query, route, who, kept)
-        body = bytes(answer.body) if not isinstance(answer.body, list) else b"".join(answer.body)
-        if answer.fields.get(HAS_KEPT):
+        body = (
+            bytes(response.body) if not isinstance(response.body, list) else b"".join(response.body)
+        )
+        if response.fields.get(HAS_KEPT):
             try:
                 members = load_object(body)
                 row = StoredAssignment.from_json(
@@ -302,13 +304,13 @@ class Assignments:
             except BadBody as error:
                 return Deferred.resolved(_nothing(f"coordinator {who.broker_name}: {error}", who))
             body = dump(members)
-        return Deferred.resolved(AssignmentAnswer(body))
+        return Deferred.resolved(AssignmentResponse(body))
 
     # This broker decides
 
     def _coordinate(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, mode: GroupMode
-    ) -> Deferred[AssignmentAnswer]:
+    ) -> Deferred[AssignmentResponse]:
         _, held = self._alike.pop((query.group, query.topic), (None, None))
         chosen = mode.strategy or self._config.rebalance_strategy
         named = query.strategy or AVG
@@ -323,7 +325,7 @@ class Assignments:
 
     def _answered(
         self, entry: CoordinatedTopic, query: AssignmentQuery, mode: GroupMode, pops: bool
-    ) -> Deferred[AssignmentAnswer]:
+    ) -> Deferred[AssignmentResponse]:
         if entry.error or not self._topics.is_ready(entry):
             return Deferred.resolved(_nothing(entry.error or "the assignment is being computed"))
         if pops:
@@ -337,24 +339,24 @@ class Assignments:
 
     def _encoded(
         self, queues: Callable[[], Sequence[MessageQueue]], kind: str, weight: int
-    ) -> Deferred[AssignmentAnswer]:
+    ) -> Deferred[AssignmentResponse]:
         body = self._topics.run(lambda: encode_assignment(queues(), kind), weight)
-        return body.map(AssignmentAnswer)
+        return body.map(AssignmentResponse)
 
     def _with_kept(
         self, entry: CoordinatedTopic, query: AssignmentQuery, body: bytes
-    ) -> AssignmentAnswer:
+    ) -> AssignmentResponse:
         """Add the assignment for a broker that forwarded the query and has no copy of it yet."""
         kept = self.kept.get(query.group, query.topic)
         is_news = bool(query.forwarded_by) and query.generation < entry.generation
         if not is_news or kept is None or len(kept.row()) + len(body) > KEPT_MAX:
-            return AssignmentAnswer(body)
+            return AssignmentResponse(body)
         members = {**load_object(body), KEPT: kept.to_json()}
-        return AssignmentAnswer(dump(members), {HAS_KEPT: "true"})
+        return AssignmentResponse(dump(members), {HAS_KEPT: "true"})
 
     def _alone(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, kind: str
-    ) -> Deferred[AssignmentAnswer]:
+    ) -> Deferred[AssignmentResponse]:
         """Compute in mode CLIENT, as the member would with this broker's list of members."""
         key = query.group, query.topic
         self._topics.drop(*key)
@@ -376,10 +378,10 @@ class Assignments:
         def work() -> Computed:
             return compute(strategy, sharing_of(members, route.queues, rooms=rooms))
 
-        def take(result: Computed) -> Deferred[AssignmentAnswer]:
+        def take(result: Computed) -> Deferred[AssignmentResponse]:
             if isinstance(result, AllocationError):
                 return Deferred.resolved(_nothing(str(result)))
-            while len(self._alike) >= CACHED_ANSWERS_MAX:
+            while len(self._alike) >= CACHED_RESPONSES_MAX:
                 del self._alike[next(iter(self._alike))]
             self._alike[key] = basis, result[0]
             share = result[0].get(query.client_id, [])
@@ -435,20 +437,20 @@ def _chain(later: Deferred[A], go_on: Callable[[A], Deferred[B]]) -> Deferred[B]
     return result
 
 
-def _nothing(why: str, who: GroupCoordinator | None = None) -> AssignmentAnswer:
+def _nothing(why: str, who: GroupCoordinator | None = None) -> AssignmentResponse:
     """A success without queues: the member keeps its queues, and asks again in a second. An error
     would make a starting Java member compute its share itself for ever."""
-    return AssignmentAnswer(b"{}", _named(who), remark=why)
+    return AssignmentResponse(b"{}", _named(who), remark=why)
 
 
 def _refusal(
     query: AssignmentQuery, who: GroupCoordinator, me: GroupCoordinator
-) -> AssignmentAnswer:
+) -> AssignmentResponse:
     remark = (
         f"{me.broker_name} does not coordinate {query.group} for {query.topic}:"
         f" {who.broker_name} ({who.broker_id}) at {who.address} does"
     )
-    return AssignmentAnswer(b"", _named(who), ResponseCode.SYSTEM_ERROR, remark)
+    return AssignmentResponse(b"", _named(who), ResponseCode.SYSTEM_ERROR, remark)
 
 
 def _named(who: GroupCoordinator | None) -> dict[str, str]:

@@ -141,16 +141,16 @@ class TopicRoutes:
         return route
 
     def _query(self, topic: str, former: KnownRoute | None) -> Deferred[KnownRoute | Absent]:
-        answer = self._queries.route(GetRouteInfoRequest(topic))
-        return answer.map(partial(self._read, topic, former))
+        response = self._queries.route(GetRouteInfoRequest(topic))
+        return response.map(partial(self._read, topic, former))
 
     def _read(
-        self, topic: str, former: KnownRoute | None, answer: TopicRouteData | Absent
+        self, topic: str, former: KnownRoute | None, response: TopicRouteData | Absent
     ) -> KnownRoute | Absent:
-        if isinstance(answer, Absent):
-            return answer
-        brokers = {one.broker_name: dict(one.broker_addrs) for one in answer.broker_datas}
-        return self._route(topic, former, readable_counts(answer), brokers)
+        if isinstance(response, Absent):
+            return response
+        brokers = {one.broker_name: dict(one.broker_addrs) for one in response.broker_datas}
+        return self._route(topic, former, readable_counts(response), brokers)
 
     def _route(
         self,

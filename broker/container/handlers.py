@@ -15,11 +15,11 @@ from turbopump.broker.container.config import PATH_MAX, ContainerConfig
 from turbopump.engine.deferred import Deferred
 from turbopump.net.config.audit import audit, keys_of_update, no_state
 from turbopump.net.config.updates import update_config
-from turbopump.net.transport.dispatcher import REMARK_MAX, Answer, Dispatcher
+from turbopump.net.transport.dispatcher import REMARK_MAX, Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header, read_header_if_any
 from turbopump.net.wire.headers.admin import (
     AddBrokerRequest,
@@ -79,41 +79,41 @@ class ContainerRequests:
             },
         )
 
-    def _add(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
+    def _add(self, request: Command, peer: Peer, _now_ms: int) -> Response:
         """Handle 902; answered once the broker serves, or with the reason why it does not."""
         header = read_header_if_any(AddBrokerRequest, request.fields)
         path = header.config_path if header is not None else None
         if not path:
             remark = "addBroker config path is empty"
-            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
         if len(path) > PATH_MAX or not path.isprintable():
             remark = f"addBroker properties empty: a path has at most {PATH_MAX} characters of text"
-            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
         return self._later(request, lambda: self.add(path))
 
-    def _remove(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
+    def _remove(self, request: Command, peer: Peer, _now_ms: int) -> Response:
         """Handle 903; answered once the broker has stopped."""
         header = read_header(RemoveBrokerRequest, request.fields)
         cluster, name = header.broker_cluster_name, header.broker_name
         wrong = check_lengths(brokerClusterName=cluster, brokerName=name)
         if wrong is not None:
-            return response(request, ResponseCode.SYSTEM_ERROR, wrong)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, wrong)
         return self._later(request, lambda: self.remove(cluster, name, header.broker_id))
 
-    def _later(self, request: Command, begin: Callable[[], Deferred[BrokerOutcome]]) -> Answer:
+    def _later(self, request: Command, begin: Callable[[], Deferred[BrokerOutcome]]) -> Response:
         if self.under_way >= UNDER_WAY_MAX:
             remark = f"{UNDER_WAY_MAX} brokers are being added and removed already"
-            return response(request, ResponseCode.SYSTEM_BUSY, remark)
+            return new_response(request, ResponseCode.SYSTEM_BUSY, remark)
         self.under_way += 1
 
         def answered(outcome: BrokerOutcome) -> Command:
             self.under_way -= 1
             remark = None if outcome.remark is None else printable(outcome.remark)[:REMARK_MAX]
-            return response(request, outcome.code, remark)
+            return new_response(request, outcome.code, remark)
 
         return begin().map(answered)
 
-    def _update(self, request: Command, peer: Peer, now_ms: int) -> Answer:
+    def _update(self, request: Command, peer: Peer, now_ms: int) -> Response:
         """Handle 25: either all live keys take effect at once and are saved, or none."""
 
         def saved(error: OSError | None) -> OSError | None:
@@ -130,4 +130,4 @@ class ContainerRequests:
         """Answer 26 with `key=value` lines; the version of the configuration is in the header."""
         header = GetBrokerConfigResponse(bodies.dump(self.version.to_json()).decode())
         body = format_properties(self.config.values()).encode()
-        return response(request, ResponseCode.SUCCESS, header=header, body=body)
+        return new_response(request, ResponseCode.SUCCESS, header=header, body=body)

@@ -68,24 +68,24 @@ class LocalMaster:
         code, within the call or later, or after `timeout_ms` to a text that there is no answer."""
         asked: Deferred[Command | str] = Deferred()
 
-        def answered(answer: Any) -> None:
+        def answered(response: Any) -> None:
             if not asked.done:
                 timer.cancel()
-                asked.resolve(answer if isinstance(answer, Command) else _NO_ANSWER)
+                asked.resolve(response if isinstance(response, Command) else _NO_RESPONSE)
 
         timer = self._call_later(timeout_ms / 1_000, partial(answered, None))
         peer = Peer(self.address, self._node.context.store_host, _NoLink(self._call_later))
-        answer: Any = self._node.table.dispatch(request, peer, self._now_ms())
-        if isinstance(answer, Generator):
-            answer = _finished(answer)
-        if isinstance(answer, Deferred):
-            answer.then(answered)
+        response: Any = self._node.table.dispatch(request, peer, self._now_ms())
+        if isinstance(response, Generator):
+            response = _finished(response)
+        if isinstance(response, Deferred):
+            response.then(answered)
         else:
-            answered(answer)
+            answered(response)
         return asked
 
 
-_NO_ANSWER: Final = "the broker of this process did not answer in time"
+_NO_RESPONSE: Final = "the broker of this process did not answer in time"
 
 
 def _finished(steps: Generator[None, None, Any]) -> Any:

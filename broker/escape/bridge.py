@@ -82,7 +82,7 @@ class Arrival(NamedTuple):
     address: str
     group: str
     key: str
-    answer: Command
+    response: Command
 
 
 class SpecialTimerReceiver(Protocol):
@@ -192,9 +192,9 @@ class Escape:
         asked: Deferred[Command | str] = Deferred()
         self._questions += 1
 
-        def answered(answer: Command | str) -> None:
+        def answered(response: Command | str) -> None:
             self._questions -= 1
-            asked.resolve(answer)
+            asked.resolve(response)
 
         self._call(address, request, TIMEOUT_MS).then(answered)
         return asked
@@ -244,19 +244,19 @@ class Escape:
         size: int,
         failures: int,
         sent: Deferred[Arrival | None],
-        answer: Command | str,
+        response: Command | str,
     ) -> None:
         self._messages, self._bytes = self._messages - 1, self._bytes - size
-        if isinstance(answer, str):
-            reason = answer
-        elif answer.code == ResponseCode.SUCCESS or (
-            answer.code in _STORED and failures + 1 >= WEAK_STORE_FROM_TRY
+        if isinstance(response, str):
+            reason = response
+        elif response.code == ResponseCode.SUCCESS or (
+            response.code in _STORED and failures + 1 >= WEAK_STORE_FROM_TRY
         ):
             self._count(master.name)
-            sent.resolve(arrival(answer))
+            sent.resolve(arrival(response))
             return
         else:
-            reason = f"code {answer.code} {answer.remark or ''}"
+            reason = f"code {response.code} {response.remark or ''}"
         self._refused(topic, master, reason)
         sent.resolve(None)
 

@@ -23,11 +23,11 @@ from turbopump.net.messaging.backend import (
 )
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.clients import UnregisterClientRequest
 from turbopump.net.wire.heartbeat import HeartbeatData
@@ -152,11 +152,11 @@ class BrokerRequestBackend:
             if sent is not None:
                 done(sent)
                 return
-        answer = self._table.dispatch(request, peer, self.now_ms())
-        if isinstance(answer, Generator):
-            self._turns.work(peer.host, answer).then(lambda found: _arrived(found, done))
+        response = self._table.dispatch(request, peer, self.now_ms())
+        if isinstance(response, Generator):
+            self._turns.work(peer.host, response).then(lambda found: _arrived(found, done))
         else:
-            _arrived(answer, done)
+            _arrived(response, done)
 
     def _send_natively(self, request: Command, peer: Peer) -> Command | None:
         """The answer to a send that the fast lane has stored, None if the handler has to serve it.
@@ -188,7 +188,7 @@ class BrokerRequestBackend:
         }
         if handle:
             found["recallHandle"] = handle.decode()
-        return response(request, ResponseCode.SUCCESS, fields=found)
+        return new_response(request, ResponseCode.SUCCESS, fields=found)
 
     def take(self, take: Take) -> Given | None:
         """Pop available messages natively, without a wait; None: nothing was popped, and the caller
@@ -223,14 +223,14 @@ class BrokerRequestBackend:
         if group:
             header = UnregisterClientRequest(client_id, consumer_group=group)
             request = new_request(RequestCode.UNREGISTER_CLIENT, header)
-            self.ask("", request, peer, lambda answer: None)
+            self.ask("", request, peer, lambda response: None)
 
 
-def _arrived(answer: Answer, done: Done) -> None:
-    if answer is None or isinstance(answer, Command):
-        done(answer)
+def _arrived(response: Response, done: Done) -> None:
+    if response is None or isinstance(response, Command):
+        done(response)
     else:
-        answer.then(done)
+        response.then(done)
 
 
 def _md5(body: bytes) -> bytes:

@@ -28,9 +28,9 @@ from functools import partial
 from turbopump.broker.ha.ports import (
     Agreed,
     Alterations,
-    Answer,
     ProposalRefused,
     ReplicatedLog,
+    Response,
     Transport,
 )
 from turbopump.broker.replication import ByteRate, LeaderStatus, ReplicaStatus
@@ -450,8 +450,8 @@ class Leader(MasterTerm):
 
     def _propose(self, proposal: Proposal | None) -> None:
         if proposal is not None and not self.has_ended:
-            answer = self._alterations.propose(proposal)
-            answer.then(partial(self._on_answer, proposal.number))
+            response = self._alterations.propose(proposal)
+            response.then(partial(self._on_response, proposal.number))
 
     def _agree(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
         before = self.sync.members
@@ -459,13 +459,13 @@ class Leader(MasterTerm):
             self.set_changes += 1
             logger.info("SyncStateSet: %s (epoch %d)", sorted(self.sync.members), set_epoch)
 
-    def _on_answer(self, number: int, answer: Answer) -> None:
+    def _on_response(self, number: int, response: Response) -> None:
         if self.has_ended:
             return
         now_ms = self._now_ms
-        if isinstance(answer, Agreed):
-            self._agree(answer.members, answer.set_epoch, now_ms)
-        elif isinstance(answer, ProposalRefused):
+        if isinstance(response, Agreed):
+            self._agree(response.members, response.set_epoch, now_ms)
+        elif isinstance(response, ProposalRefused):
             self.sync.on_refused(number, now_ms)
         else:
             self.sync.on_lost(number, now_ms)

@@ -15,22 +15,22 @@ from turbopump.broker.assignment.assignments import (
     GENERATION,
     KEPT,
     KEPT_MAX,
-    AssignmentAnswer,
     AssignmentQuery,
+    AssignmentResponse,
     encode_assignment,
 )
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.clients import send_notices
-from turbopump.broker.handlers.json_responses import answer_in_steps
+from turbopump.broker.handlers.json_responses import response_in_steps
 from turbopump.broker.tables.assignment_store import VERSION, StoredAssignment
 from turbopump.broker.tables.request_modes import ALL_TOPICS, POP, FullTable
 from turbopump.engine.json_steps import JsonBounds
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.heartbeat import BROADCASTING, CLUSTERING
 from turbopump.net.wire.names import RETRY_PREFIX, name_member
 
@@ -46,7 +46,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, partial(_all_request_modes, broker))
 
 
-def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
+def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Response:
     """Answer 400 with a member's queues. For a topic that does not exist here the answer is
     a success without queues; a malformed question is an error."""
     forwarded_by = request.fields.get(FORWARDED, "")
@@ -61,7 +61,7 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
         raise bodies.BadBody("topic, consumerGroup, clientId or messageModel is missing or wrong")
     broker.saver.promise_nothing()
     if broker.topics.get(topic) is None:
-        return response(request, ResponseCode.SUCCESS, body=encode_assignment(None, ""))
+        return new_response(request, ResponseCode.SUCCESS, body=encode_assignment(None, ""))
     generation, kept = -1, None
     if forwarded_by:
         generation = bodies.as_int(request.fields.get(GENERATION, "-1"), GENERATION)
@@ -87,9 +87,9 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
     return later.map(partial(_answered, request))
 
 
-def _answered(request: Command, answer: AssignmentAnswer) -> Command:
-    return response(
-        request, answer.code, answer.remark, body=answer.body, fields=answer.fields or None
+def _answered(request: Command, response: AssignmentResponse) -> Command:
+    return new_response(
+        request, response.code, response.remark, body=response.body, fields=response.fields or None
     )
 
 
@@ -102,23 +102,23 @@ def _set_request_mode(
     topic, group = name_member(members, "topic"), name_member(members, "consumerGroup")
     if topic.startswith(RETRY_PREFIX):
         remark = "retry topic is not allowed to set mode"
-        return response(request, ResponseCode.NO_PERMISSION, remark)
+        return new_response(request, ResponseCode.NO_PERMISSION, remark)
     if topic != ALL_TOPICS and broker.topics.get(topic) is None:
         remark = f"topic[{topic}] not exist"
-        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+        return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     if broker.groups.find(group, now_ms) is None:
         remark = f"subscription group[{group}] not exist"
-        return response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return new_response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if members.get("mode") == POP and RequestCode.POP_MESSAGE not in table.codes:
         remark = "message request mode POP is not supported, groups of this broker pull"
-        return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        return new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
     try:
         broker.request_modes.put(members)
     except FullTable as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
     broker.consumers.mark_changed(group)
     send_notices(broker)
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _all_request_modes(
@@ -130,4 +130,4 @@ def _all_request_modes(
     kept = broker.assignments.kept
     if VERSION in request.fields and request.fields[VERSION] != kept.version:
         body |= kept.to_json()
-    return (yield from answer_in_steps(request, body))
+    return (yield from response_in_steps(request, body))

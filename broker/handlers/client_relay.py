@@ -13,12 +13,12 @@ from turbopump.broker.context import BrokerContext
 from turbopump.engine.deferred import gather
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import LogOffset, QueueOffset
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import MAX_BODY, Command, new_request, response
+from turbopump.net.wire.command import MAX_BODY, Command, new_request, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.clients import (
     ConsumeMessageDirectlyResultRequest,
@@ -70,11 +70,11 @@ def push_reset(
             f"Consumer not online, so can not reset offset, Group: {header.group} "
             f"Topic: {header.topic} Timestamp: {header.timestamp}"
         )
-        return response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        return new_response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
     old = [member.version for member in group.members.values() if member.version < _V3_0_7]
     if old:
         remark = f"the client does not support this feature. version={old[0]}"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     table, beans = RawKeys(), list[dict[str, Any]]()
     for queue, at in targets.items():
         table[queue.bean_key()] = at
@@ -85,7 +85,7 @@ def push_reset(
     as_list = yield from bodies.dump_in_steps({"offsetTable": beans}, MAX_BODY)
     if as_map is None or as_list is None:
         remark = f"the offsets of {len(targets)} queues do not fit into one frame"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     pushed = ResetOffsetRequest(header.topic, header.group, header.timestamp, header.is_force)
     for number, (peer, member) in enumerate(list(group.members.items()), 1):
         if number % MEMBERS_PER_STEP == 0:
@@ -94,26 +94,28 @@ def push_reset(
         body = as_list if member.language == "CPP" else as_map
         code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
         peer.notify(new_request(code, pushed, body, oneway=True))
-    return response(request, ResponseCode.SUCCESS, body=as_map)
+    return new_response(request, ResponseCode.SUCCESS, body=as_map)
 
 
-def _running_info(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
+def _running_info(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Response:
     header = read_header(GetConsumerRunningInfoRequest, request.fields)
     return _relay(broker, request, header.consumer_group, header.client_id, {}, b"")
 
 
-def _consume_directly(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
+def _consume_directly(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Response:
     """Handle 309: forward the record with the request; the client consumes it and answers with the
     result."""
     header = read_header(ConsumeMessageDirectlyResultRequest, request.fields)
     try:
         _host, log_offset = decode_message_id(header.msg_id or "")
     except ValueError as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, f"msgId is malformed: {error}")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, f"msgId is malformed: {error}")
     record = broker.store.record_view(LogOffset(log_offset))
     if record is None:
         remark = f"can not find message by the offset, {log_offset}"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     added = {"brokerName": broker.config.broker_name}
     client_id = header.client_id or ""
     return _relay(broker, request, header.consumer_group, client_id, added, bytes(record))
@@ -126,46 +128,50 @@ def _relay(
     client_id: str,
     added_fields: dict[str, str],
     body: bytes,
-) -> Answer:
+) -> Response:
     """Forward a request to one client and return its answer unchanged (callConsumer)."""
     group = broker.consumers.group(group_name)
     client = group.find(client_id) if group else None
     if group is None or client is None:
         remark = f"The Consumer <{group_name}> <{client_id}> not online"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     version = group.members[client].version
     if version < _V3_1_8:
         remark = (
             f"The Consumer <{client_id}> Version <{version}> too low to finish, "
             "please upgrade it to V3_1_8_SNAPSHOT"
         )
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     passed_on = new_request(request.code, None, body, fields={**request.fields, **added_fields})
-    answer = client.call(passed_on, RELAY_TIMEOUT_MS)
-    return answer.map(partial(_relayed, request, group_name, client_id, client))
+    response = client.call(passed_on, RELAY_TIMEOUT_MS)
+    return response.map(partial(_relayed, request, group_name, client_id, client))
 
 
 def _relayed(
-    request: Command, group_name: str, client_id: str, client: Peer, answer: Command | None
+    request: Command, group_name: str, client_id: str, client: Peer, response: Command | None
 ) -> Command | None:
-    if answer is not None:
-        fields = answer.fields
-        return response(request, answer.code, answer.remark, body=answer.body, fields=fields)
+    if response is not None:
+        fields = response.fields
+        return new_response(
+            request, response.code, response.remark, body=response.body, fields=fields
+        )
     if client.closed:
         remark = f"invoke consumer <{group_name}> <{client_id}> Exception: connection closed"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     remark = f"consumer <{group_name}> <{client_id}> Timeout: {RELAY_TIMEOUT_MS} ms"
-    return response(request, ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+    return new_response(request, ResponseCode.CONSUME_MSG_TIMEOUT, remark)
 
 
-def _consumer_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
+def _consumer_status(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Response:
     """Handle 223: ask every client of the group (or a named one) for its offsets, and merge the
     answers."""
     header = read_header(GetConsumerStatusRequest, request.fields)
     group = broker.consumers.group(header.group)
     if group is None:
         remark = f"No Any Consumer online in the consumer group: [{header.group}]"
-        return response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        return new_response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
     asked = {
         peer: member
         for peer, member in group.members.items()
@@ -174,28 +180,28 @@ def _consumer_status(broker: BrokerContext, request: Command, _peer: Peer, _now_
     old = [member.version for member in asked.values() if member.version < _V3_0_7]
     if old:
         remark = f"the client does not support this feature. version={old[0]}"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
 
     def answer(statuses: list[RawKeys | None]) -> Command:
         members = zip(asked.values(), statuses, strict=True)
         table = {member.client_id: one for member, one in members if one is not None}
         body = bodies.dump({"consumerTable": table})
-        return response(request, ResponseCode.SUCCESS, body=body)
+        return new_response(request, ResponseCode.SUCCESS, body=body)
 
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     question = GetConsumerStatusRequest(header.topic, header.group)
-    answers = [peer.call(new_request(code, question), STATUS_TIMEOUT_MS) for peer in asked]
-    return gather([one.map(_read_status) for one in answers]).map(answer)
+    responses = [peer.call(new_request(code, question), STATUS_TIMEOUT_MS) for peer in asked]
+    return gather([one.map(_read_status) for one in responses]).map(answer)
 
 
-def _read_status(answer: Command | None) -> RawKeys | None:
+def _read_status(response: Command | None) -> RawKeys | None:
     """The offsets in one client's answer; None if the answer is missing or malformed."""
-    if answer is None or answer.code != ResponseCode.SUCCESS:
+    if response is None or response.code != ResponseCode.SUCCESS:
         return None
     try:
-        if len(answer.body) > MAX_STATUS:
+        if len(response.body) > MAX_STATUS:
             return None
-        members = bodies.load_object(answer.body)
+        members = bodies.load_object(response.body)
         queues = bodies.table(members, "messageQueueTable", partial(bodies.as_int, name="offset"))
         return RawKeys((MessageQueue.from_key(key).bean_key(), at) for key, at in queues.items())
     except bodies.BadBody:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.json_responses import answer_in_steps
+from turbopump.broker.handlers.json_responses import response_in_steps
 from turbopump.broker.tables.consumers import (
     ConsumerConnection,
     TooManyGroups,
@@ -25,7 +25,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.clients import (
     GetConsumerConnectionListRequest,
@@ -96,11 +96,11 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
     heartbeat = yield from HeartbeatData.decode_in_steps(request.body)
     if not heartbeat.client_id or len(heartbeat.client_id) > MAX_NAME:
         remark = f"clientID must have 1 to {MAX_NAME} characters"
-        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+        return new_response(request, ResponseCode.INVALID_PARAMETER, remark)
     _watch(broker, peer)
     subscriptions_wanted = heartbeat.heartbeat_fingerprint == 0
     fields = {**_V2, "IS_SUB_CHANGE": "true"}
-    answer = response(request, ResponseCode.SUCCESS, fields=fields)
+    response = new_response(request, ResponseCode.SUCCESS, fields=fields)
     try:
         weight = 0
         for data in heartbeat.consumer_data_set:
@@ -122,14 +122,14 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
             if number % bodies.READ == 0:
                 yield
     except (TooManyGroups, TooManyProducerGroups, TooManyFilters) as error:
-        answer = response(request, ResponseCode.SYSTEM_ERROR, str(error))
-    if answer.code == ResponseCode.SUCCESS and not subscriptions_wanted:
-        answer.fields["IS_SUB_CHANGE"] = "false"
+        response = new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    if response.code == ResponseCode.SUCCESS and not subscriptions_wanted:
+        response.fields["IS_SUB_CHANGE"] = "false"
     # A group that is lost before it is saved returns with the next heartbeat, while a client that
     # waits 3 s for a slow disk closes its connection. RocketMQ answers first, too.
     broker.saver.promise_nothing()
     peer.after_answers(partial(send_notices, broker))
-    return answer
+    return response
 
 
 def _take_consumer(
@@ -193,7 +193,7 @@ def _unregister(broker: BrokerContext, request: Command, peer: Peer, _now_ms: in
     if header.consumer_group:
         broker.consumers.unregister(peer, header.client_id, header.consumer_group)
         send_notices(broker)
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _consumer_list(
@@ -203,9 +203,9 @@ def _consumer_list(
     group = broker.consumers.group(name)
     if group is None:
         remark = f"no consumer for this group, {name}"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     members = [member.client_id for member in group.members.values()]
-    return (yield from answer_in_steps(request, {"consumerIdList": members}))
+    return (yield from response_in_steps(request, {"consumerIdList": members}))
 
 
 def _check_client_config(
@@ -213,20 +213,20 @@ def _check_client_config(
 ) -> Command:
     """Handle 46: a starting consumer has its filter expression checked."""
     if not request.body:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     members = bodies.small_object(request.body)
     if members.get("subscriptionData") is None:
-        return response(request, ResponseCode.SYSTEM_ERROR, "subscriptionData is missing")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "subscriptionData is missing")
     subscription = SubscriptionData.from_json(members["subscriptionData"])
     if subscription.is_tag_type:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     if not broker.config.enable_property_filter:
-        return response(request, ResponseCode.SYSTEM_ERROR, no_filters(subscription))
+        return new_response(request, ResponseCode.SYSTEM_ERROR, no_filters(subscription))
     try:
         compile_filter(subscription)
     except SqlError as error:
-        return response(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
-    return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _consumer_connections(
@@ -236,7 +236,7 @@ def _consumer_connections(
     group = broker.consumers.group(name)
     if group is None:
         remark = f"the consumer group[{name}] not online"
-        return response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        return new_response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
     body = {
         "connectionSet": _connections(group.members),
         "consumeFromWhere": group.consume_from_where,
@@ -244,7 +244,7 @@ def _consumer_connections(
         "messageModel": group.message_model,
         "subscriptionTable": Lazy(group.subscriptions, SubscriptionData.to_json),
     }
-    return (yield from answer_in_steps(request, body))
+    return (yield from response_in_steps(request, body))
 
 
 def _producer_connections(
@@ -254,8 +254,8 @@ def _producer_connections(
     members = broker.producers.group(name)
     if not members:
         remark = f"the producer group[{name}] not exist"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    return (yield from answer_in_steps(request, {"connectionSet": _connections(members)}))
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return (yield from response_in_steps(request, {"connectionSet": _connections(members)}))
 
 
 def _connections(members: Mapping[Peer, ConsumerConnection | ProducerConnection]) -> LazyItems:
@@ -289,4 +289,4 @@ def _all_producers(
         }
 
     table = Lazy(broker.producers.all(), lambda members: LazyItems(members.items(), bean))
-    return (yield from answer_in_steps(request, {"data": table}))
+    return (yield from response_in_steps(request, {"data": table}))

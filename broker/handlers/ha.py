@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.control.controller_protocol import JAVA, BadAnswer, read_notice
-from turbopump.broker.handlers.json_responses import answer_json
+from turbopump.broker.ha.control.controller_protocol import JAVA, BadResponse, read_notice
+from turbopump.broker.handlers.json_responses import json_response
 from turbopump.broker.introspection.replication import ha_status
 from turbopump.broker.replication import (
     FollowerStatus,
@@ -24,7 +24,7 @@ from turbopump.engine.types import LogOffset
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import ResetMasterFlushOffsetRequest
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
@@ -57,7 +57,7 @@ def _ha_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: in
         "master": is_master,
         "masterCommitLogMaxOffset": status.log_end if is_master else 0,
     }
-    return answer_json(request, body)
+    return json_response(request, body)
 
 
 def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _reset_master_flush_offset(
         header = read_header(ResetMasterFlushOffsetRequest, request.fields)
         if header.master_flush_offset is not None:
             broker.ha.set_master_flushed(LogOffset(header.master_flush_offset))
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
@@ -101,7 +101,7 @@ def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
     status = ha_status(broker)
     epochs = status.epochs
     if epochs is None:
-        return response(request, ResponseCode.SYSTEM_ERROR, NO_EPOCHS)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, NO_EPOCHS)
     entries = [
         {
             "endOffset": epochs.end_of(number, LOG_OFFSET_MAX),
@@ -118,7 +118,7 @@ def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
         "epochList": entries,
         "maxOffset": status.log_end,
     }
-    return answer_json(request, body)
+    return json_response(request, body)
 
 
 def _exchange_ha_info(
@@ -138,7 +138,7 @@ def _exchange_ha_info(
                 header.master_address or "", header.master_ha_address, header.return_number
             )
             if refused is not None:
-                return response(request, ResponseCode.SYSTEM_ERROR, refused)
+                return new_response(request, ResponseCode.SYSTEM_ERROR, refused)
         if broker.membership is not None and header.master_address is not None:
             fenced = request.language != JAVA
             finder = broker.membership.finder
@@ -149,7 +149,7 @@ def _exchange_ha_info(
     elif broker.ha is not None and broker.role.term is not None:
         end = LogOffset(broker.store.max_log_offset)
         info = ExchangeHaInfo(broker.ha_address, end, broker.address)
-    return response(request, ResponseCode.SUCCESS, header=info)
+    return new_response(request, ResponseCode.SUCCESS, header=info)
 
 
 def _notify_min_id(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
@@ -157,7 +157,7 @@ def _notify_min_id(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
     send it: this broker asks the name servers itself."""
     if broker.acting is not None:
         broker.acting.on_min_broker_id_changed()
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _notify_role_changed(
@@ -166,11 +166,11 @@ def _notify_role_changed(
     """Handle 1008 of a controller (one-way from RocketMQ's). A notice without fields and body
     changes nothing."""
     if not request.fields and not request.body:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     if broker.membership is None:
-        return response(request, ResponseCode.SYSTEM_ERROR, NO_EPOCHS)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, NO_EPOCHS)
     try:
         broker.membership.on_notice(read_notice(request))
-    except BadAnswer as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
-    return response(request, ResponseCode.SUCCESS)
+    except BadResponse as error:
+        return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    return new_response(request, ResponseCode.SUCCESS)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from turbopump.engine.fastjson import RawKeys
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import MAX_BODY, Command, response
+from turbopump.net.wire.command import MAX_BODY, Command, new_response
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.topics import DataVersion
 
@@ -27,17 +27,17 @@ MAX_LISTED: Final = 10_000
 together takes 20 ms."""
 
 
-def answer_json(request: Command, value: Any, header: Any = None) -> Command:
+def json_response(request: Command, value: Any, header: Any = None) -> Command:
     """Build the answer with `value` as JSON body and the dataclass `header`, if any, as fields:
     success, or error 1 if the body does not fit into a frame."""
     body = bodies.dump(value)
     if len(body) > MAX_BODY:
         remark = f"the answer of {len(body)} bytes does not fit into one frame"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    return response(request, ResponseCode.SUCCESS, header=header, body=body)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return new_response(request, ResponseCode.SUCCESS, header=header, body=body)
 
 
-def answer_in_steps(
+def response_in_steps(
     request: Command,
     value: Any,
     header: Any = None,
@@ -45,18 +45,18 @@ def answer_in_steps(
     kept: bodies.KeptBody | None = None,
     key: object = None,
 ) -> bodies.Steps[Command]:
-    """Return the answer of `answer_json`; yields between pieces of the body. With `kept`, a body
+    """Return the answer of `json_response`; yields between pieces of the body. With `kept`, a body
     encoded before for an equal `key` is used instead of `value`; key None encodes it each time."""
     body = yield from (kept or bodies.KeptBody()).dump_in_steps(key, value, MAX_BODY)
     if body is None:
         return too_long(request)
-    return response(request, ResponseCode.SUCCESS, header=header, body=body)
+    return new_response(request, ResponseCode.SUCCESS, header=header, body=body)
 
 
 def too_long(request: Command) -> Command:
     """Build the answer with error 1: the body does not fit into a frame."""
     remark = f"the answer of over {MAX_BODY} bytes does not fit into one frame"
-    return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
 
 
 class Pace:

@@ -22,7 +22,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import MAX_BODY, Command, response
+from turbopump.net.wire.command import MAX_BODY, Command, new_response
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.queues import MessageQueue
 
@@ -44,14 +44,14 @@ def _lock(
     wanted, only_here = yield from _read_body(request)
     is_strict = broker.config.replication.lock_in_strict_mode and broker.acting is not None
     if not broker.role.may_change_offsets and not (is_strict and only_here):
-        return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
+        return new_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
     if is_strict and len(wanted.queues) > STRICT_MAX:
         remark = f"lockInStrictMode: more than {STRICT_MAX} queues in one request"
-        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+        return new_response(request, ResponseCode.INVALID_PARAMETER, remark)
     for some in _parts(wanted):
         wrong = _wrong_name(some)
         if wrong is not None:
-            return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+            return new_response(request, ResponseCode.INVALID_PARAMETER, wrong)
         if len(wanted.queues) > bodies.READ:
             yield
     if is_strict and not only_here:
@@ -67,7 +67,7 @@ def _lock(
         members[YOUNG] = True
     body = yield from bodies.dump_in_steps(members, MAX_BODY)
     assert body is not None, "the answer is no larger than the request"
-    return response(request, ResponseCode.SUCCESS, body=body)
+    return new_response(request, ResponseCode.SUCCESS, body=body)
 
 
 def _lock_with_others(
@@ -93,7 +93,7 @@ def _lock_with_others(
     def answer(given: list[list[MessageQueue]]) -> Command:
         queues = [queue.to_json() for part in given for queue in part]
         body = bodies.dump({"lockOKMQSet": queues})
-        return response(request, ResponseCode.SUCCESS, body=body)
+        return new_response(request, ResponseCode.SUCCESS, body=body)
 
     return gather(parts).map(answer)
 
@@ -107,7 +107,7 @@ def _unlock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) 
             broker.acting.quorum.unlock(some)
         if len(wanted.queues) > bodies.READ:
             yield
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _parts(wanted: LockRequest) -> Iterator[LockRequest]:

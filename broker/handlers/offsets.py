@@ -10,10 +10,10 @@ from typing import Final
 from turbopump.broker.context import BrokerContext
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Boundary, QueueOffset
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.offsets import (
     GetEarliestMsgStoretimeRequest,
@@ -32,7 +32,7 @@ from turbopump.net.wire.headers.offsets import (
 GO_LANGUAGE: Final = "GO"
 """Language of a Go client, as in its requests."""
 
-GO_ANSWER_DELAY_MS: Final = 100
+GO_RESPONSE_DELAY_MS: Final = 100
 """Delay of the answers to commits of Go clients, in ms.
 
 The Go client (2.1) sends its commits not marked one-way, does not wait for answers and closes
@@ -68,7 +68,7 @@ class _Handlers:
         if known >= 0:
             return _found(request, known)
         if header.set_zero_if_not_found is False:
-            return response(
+            return new_response(
                 request,
                 ResponseCode.QUERY_NOT_FOUND,
                 "Not found, do not set to zero, maybe this group boot first",
@@ -77,20 +77,20 @@ class _Handlers:
             # A new group on a young topic starts at the first message, whatever its
             # consumeFromWhere is.
             return _found(request, QueueOffset(0))
-        return response(
+        return new_response(
             request,
             ResponseCode.QUERY_NOT_FOUND,
             "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
 
-    def update(self, request: Command, peer: Peer, now_ms: int) -> Answer:
+    def update(self, request: Command, peer: Peer, now_ms: int) -> Response:
         """Handle 15: commit an offset. A lower offset than the last is accepted where the group
         does not pop; a pending reset discards the commit."""
-        answer = self._commit(request, now_ms)
+        response = self._commit(request, now_ms)
         if peer.language != GO_LANGUAGE or request.is_oneway:
-            return answer
+            return response
         later: Deferred[Command | None] = Deferred()
-        peer.call_later(GO_ANSWER_DELAY_MS, partial(later.resolve, answer))
+        peer.call_later(GO_RESPONSE_DELAY_MS, partial(later.resolve, response))
         return later
 
     def _commit(self, request: Command, now_ms: int) -> Command:
@@ -98,23 +98,23 @@ class _Handlers:
         broker, group, topic = self._broker, header.consumer_group, header.topic
         if broker.groups.get(group) is None:
             code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-            return response(request, code, f"Group {group} not exist!")
+            return new_response(request, code, f"Group {group} not exist!")
         if broker.topics.get(topic) is None:
-            return response(request, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+            return new_response(request, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if header.queue_id is None:
             code = ResponseCode.INVALID_PARAMETER
-            return response(request, code, f"QueueId is null, topic is {topic}")
+            return new_response(request, code, f"QueueId is null, topic is {topic}")
         if header.commit_offset is None:
             code = ResponseCode.INVALID_PARAMETER
-            return response(request, code, f"Offset is null, topic is {topic}")
+            return new_response(request, code, f"Offset is null, topic is {topic}")
         if not broker.role.may_change_offsets:
-            return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
+            return new_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
         resets = broker.config.use_server_side_reset_offset
         if resets and broker.offsets.has_reset(group, topic, header.queue_id):
-            return response(request, ResponseCode.SUCCESS, "Offset has been previously reset")
+            return new_response(request, ResponseCode.SUCCESS, "Offset has been previously reset")
         queue_offset = QueueOffset(header.commit_offset)
         broker.offsets.commit_consumed(group, topic, header.queue_id, queue_offset, now_ms)
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
 
     def search(self, request: Command, _peer: Peer, now_ms: int) -> Command:
         """Answer 29 with the queue offset for a store time; LOWER unless the header has UPPER."""
@@ -127,13 +127,13 @@ class _Handlers:
             Boundary.UPPER if upper else Boundary.LOWER,
             now_ms,
         )
-        return response(request, ResponseCode.SUCCESS, header=SearchOffsetResponse(found))
+        return new_response(request, ResponseCode.SUCCESS, header=SearchOffsetResponse(found))
 
     def maximum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 30 with the queue offset that the next message will get."""
         header = read_header(GetMaxOffsetRequest, request.fields)
         found = self._broker.store.max_queue_offset(header.topic, header.queue_id)
-        return response(request, ResponseCode.SUCCESS, header=GetMaxOffsetResponse(found))
+        return new_response(request, ResponseCode.SUCCESS, header=GetMaxOffsetResponse(found))
 
     def minimum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 31 with the queue offset of the oldest message. An empty queue has 0, or -1 if it
@@ -144,7 +144,7 @@ class _Handlers:
         if topics.is_batch(header.topic):
             end = store.max_queue_offset(header.topic, header.queue_id)
             found = QueueOffset(-1) if end == 0 else found
-        return response(request, ResponseCode.SUCCESS, header=GetMinOffsetResponse(found))
+        return new_response(request, ResponseCode.SUCCESS, header=GetMinOffsetResponse(found))
 
     def earliest_time(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 32 with the store time of the oldest message, -1 for an empty queue."""
@@ -153,7 +153,7 @@ class _Handlers:
         first = store.min_queue_offset(header.topic, header.queue_id)
         time_ms = store.store_timestamp_ms(header.topic, header.queue_id, first)
         body = GetEarliestMsgStoretimeResponse(time_ms)
-        return response(request, ResponseCode.SUCCESS, header=body)
+        return new_response(request, ResponseCode.SUCCESS, header=body)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         """Whether message 0 of the queue still exists and is in memory."""
@@ -166,4 +166,4 @@ class _Handlers:
 
 def _found(request: Command, queue_offset: QueueOffset) -> Command:
     header = QueryConsumerOffsetResponse(queue_offset)
-    return response(request, ResponseCode.SUCCESS, header=header)
+    return new_response(request, ResponseCode.SUCCESS, header=header)

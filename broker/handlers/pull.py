@@ -20,7 +20,7 @@ from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
 from turbopump.net.transport.dispatcher import Dispatcher, one_line
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.pull import (
     COMMIT_OFFSET_FLAG,
@@ -127,15 +127,15 @@ class _Pull:
                 QueueOffset(header.commit_offset),
                 now_ms,
             )
-        answer = self._reset(allowed) or self._read(QueueOffset(header.queue_offset), allowed)
-        if answer.code == ResponseCode.SUCCESS:
+        response = self._reset(allowed) or self._read(QueueOffset(header.queue_offset), allowed)
+        if response.code == ResponseCode.SUCCESS:
             flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
             readers = (allowed.near_id, allowed.far_id)
             version = allowed.sub_version
             self._broker.fast.allow_pull(header, allowed.wanted, version, flags, readers, now_ms)
         wait_ms = self._wait_ms()
-        if answer.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
-            return answer
+        if response.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
+            return response
         hold = HeldPull(
             topic=header.topic,
             queue_id=header.queue_id,
@@ -147,7 +147,7 @@ class _Pull:
             weight=self._weight(allowed.wanted),
         )
         if not self._broker.held_pulls.add(hold):
-            return answer
+            return response
         _watch(self._broker, self._peer)
         return self._answer
 
@@ -183,33 +183,33 @@ class _Pull:
     def _attempt(self, hold: HeldPull, final: bool) -> bool:
         """Read again for a held pull: all checks are repeated, no offset is committed."""
         try:
-            answer = self._read_again(hold, final)
+            response = self._read_again(hold, final)
         except PullRefused as refused:
-            answer = self._refuse(refused)
+            response = self._refuse(refused)
         except Exception as error:
             # No dispatcher catches this exception, and without an answer the client would wait for
             # its own timeout.
             logger.exception("a held pull of %s failed", self._peer.address)
-            answer = response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
-        if answer is None:
+            response = new_response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
+        if response is None:
             return False
-        self._answer.resolve(answer)
+        self._answer.resolve(response)
         return True
 
     def _read_again(self, hold: HeldPull, final: bool) -> Command | None:
         """The answer to a held pull, None to keep holding it."""
         allowed = self._check()
-        answer = self._reset(allowed)
-        if answer is not None:
-            return answer
+        response = self._reset(allowed)
+        if response is not None:
+            return response
         result = self._result(hold.queue_offset, allowed)
         filtered = result.status is ReadStatus.NO_MATCHED_MESSAGE
         if filtered and not final and result.next_queue_offset >= result.max_queue_offset:
             # No message matched this filter: continue from here instead of answering the client.
             hold.queue_offset = result.next_queue_offset
             return None
-        answer = self._compose(result, hold.queue_offset, allowed)
-        return None if answer.code == ResponseCode.PULL_NOT_FOUND and not final else answer
+        response = self._compose(result, hold.queue_offset, allowed)
+        return None if response.code == ResponseCode.PULL_NOT_FOUND and not final else response
 
     def _reset(self, allowed: _Allowed) -> Command | None:
         """The answer to a pull whose queue an administrator has reset; each reset is delivered
@@ -317,13 +317,13 @@ class _Pull:
     ) -> Command:
         header.topic_sys_flag = allowed.topic_sys_flag
         header.group_sys_flag = allowed.group_sys_flag
-        return response(self._request, code, remark, header, body or b"")
+        return new_response(self._request, code, remark, header, body or b"")
 
     def _refuse(self, refused: PullRefused) -> Command:
         fields = (
             {} if refused.forbidden_type is None else {"forbiddenType": str(refused.forbidden_type)}
         )
-        return response(self._request, refused.code, refused.remark, fields=fields)
+        return new_response(self._request, refused.code, refused.remark, fields=fields)
 
     def _check(self) -> _Allowed:
         """Run the checks of remoting.md 10.3 in their order; raises PullRefused."""

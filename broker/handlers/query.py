@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.json_responses import answer_json
+from turbopump.broker.handlers.json_responses import json_response
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import MAX_BODY, Command, response
+from turbopump.net.wire.command import MAX_BODY, Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import (
     QueryConsumeQueueRequest,
@@ -52,7 +52,7 @@ def _query_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
     kind = (header.index_type or "").upper()
     if kind and kind not in _KINDS:
         remark = f"indexType {header.index_type} must be K, U or T"
-        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+        return new_response(request, ResponseCode.INVALID_PARAMETER, remark)
     if not kind and unique:
         kind = "U"
     count = UNIQUE_FOUND if unique else min(header.max_num, MAX_FOUND)
@@ -69,8 +69,8 @@ def _query_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
         slices.append(record)
     if not slices:
         remark = "can not find message, maybe time range not correct"
-        return response(request, ResponseCode.QUERY_NOT_FOUND, remark, progress)
-    return response(request, ResponseCode.SUCCESS, header=progress, body=slices)
+        return new_response(request, ResponseCode.QUERY_NOT_FOUND, remark, progress)
+    return new_response(request, ResponseCode.SUCCESS, header=progress, body=slices)
 
 
 def _view_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
@@ -78,8 +78,8 @@ def _view_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms:
     record = broker.store.record_view(LogOffset(header.offset))
     if record is None:
         remark = f"can not find message by the offset, {header.offset}"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    return response(request, ResponseCode.SUCCESS, body=[record])
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return new_response(request, ResponseCode.SUCCESS, body=[record])
 
 
 def _query_consume_queue(
@@ -92,11 +92,11 @@ def _query_consume_queue(
     store = broker.store
     if queue_id not in store.queue_ids(topic):
         remark = f"{queue_id}@{topic} is not exist!"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     first, end = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
     if not first <= header.index < end:
         remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
-        return response(request, ResponseCode.SUCCESS, remark)
+        return new_response(request, ResponseCode.SUCCESS, remark)
     subscription: SubscriptionData | None = None
     filter_data: str | None = None
     if header.consumer_group:
@@ -121,7 +121,7 @@ def _query_consume_queue(
         ],
         "subscriptionData": subscription.to_json() if subscription else None,
     }
-    return answer_json(request, body)
+    return json_response(request, body)
 
 
 def _wants(subscription: SubscriptionData | None, tags_code: int) -> bool:

@@ -13,11 +13,11 @@ from turbopump.broker.traffic.put_message import TRANSACTION_BITS, Draft
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, PutStatus
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.headers.clients import ReplyMessageRequest
 from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageResponse, read_send
 from turbopump.net.wire.message_id import encode_message_id
@@ -34,7 +34,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.SEND_REPLY_MESSAGE_V2, partial(_reply, broker))
 
 
-def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Answer:
+def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Response:
     """Store the reply and push it to the producer; the code of the answer depends on the push
     alone.
 
@@ -65,10 +65,10 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     answered: Deferred[Command | None] = Deferred()
     safe = broker.role.when_safe(*outcome)
 
-    def pushed(answer: Command | None) -> None:
+    def pushed(response: Command | None) -> None:
         # The answer contains the reply's log position, so it waits until the reply is stored
         # safely.
-        reply = _pushed(broker, request, client_id, stored, answer)
+        reply = _pushed(broker, request, client_id, stored, response)
         safe.then(lambda _status: answered.resolve(reply))
 
     producer.call(push, PUSH_TIMEOUT_MS).then(pushed)
@@ -139,9 +139,9 @@ def _pushed(
     request: Command,
     client_id: str,
     stored: SendMessageResponse,
-    answer: Command | None,
+    response: Command | None,
 ) -> Command | None:
-    if answer is not None and answer.code == ResponseCode.SUCCESS:
+    if response is not None and response.code == ResponseCode.SUCCESS:
         return _answer(broker, request, ResponseCode.SUCCESS, None, stored)
     remark = f"push reply message to <{client_id}> fail."
     return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
@@ -158,4 +158,4 @@ def _answer(
         names.MSG_REGION: broker.config.region_id,
         names.TRACE_ON: "true" if broker.config.trace_on else "false",
     }
-    return response(request, code, remark, header, fields=fields)
+    return new_response(request, code, remark, header, fields=fields)

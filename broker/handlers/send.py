@@ -36,7 +36,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.headers.send import (
     MAX_RECONSUME_SINCE,
     SendMessageRequest,
@@ -402,7 +402,7 @@ class SendHandler:
 
         def reply(status: PutStatus) -> Command | None:
             if status in _STORED:
-                return response(request, _STORED[status], None, header, fields=own_fields)
+                return new_response(request, _STORED[status], None, header, fields=own_fields)
             return self._reply_failure(request, Appended(status))
 
         return safe.map(reply)
@@ -422,7 +422,7 @@ class SendHandler:
         remark: str | None = None,
         header: SendMessageResponse | None = None,
     ) -> Command:
-        return response(request, code, remark, header, fields=self._own_fields())
+        return new_response(request, code, remark, header, fields=self._own_fields())
 
     def _own_fields(self) -> dict[str, str]:
         """Region and trace switch, which clients read from every answer without checking for

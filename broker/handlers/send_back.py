@@ -17,7 +17,7 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.send import MAX_RECONSUME_SINCE, ConsumerSendMsgBackRequest
@@ -45,39 +45,39 @@ def _send_back(
     broker: BrokerContext, request: Command, now_ms: int
 ) -> Command | Deferred[Command | None]:
     if not broker.role.is_master:
-        return response(request, ResponseCode.SYSTEM_BUSY, REJECTED)
+        return new_response(request, ResponseCode.SYSTEM_BUSY, REJECTED)
     header = read_header(ConsumerSendMsgBackRequest, request.fields)
     group = broker.groups.find(header.group, now_ms)
     if group is None:
-        return response(
+        return new_response(
             request,
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"subscription group not exist, {header.group} {SEE_FAQ}",
         )
     if not broker.config.writable:
-        return response(
+        return new_response(
             request,
             ResponseCode.NO_PERMISSION,
             f"the broker[{broker.config.broker_ip1}] sending message is forbidden",
         )
     if group.retry_queue_nums <= 0:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     retry_topic = RETRY_PREFIX + header.group
     sys_flag = _UNIT_SUB if header.unit_mode else 0
     topic = broker.topics.create_internal(
         retry_topic, group.retry_queue_nums, PERM_READ | PERM_WRITE, now_ms, sys_flag=sys_flag
     )
     if topic is None:
-        return response(request, ResponseCode.SYSTEM_ERROR, f"topic[{retry_topic}] not exist")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, f"topic[{retry_topic}] not exist")
     if not topic.is_writable:
-        return response(
+        return new_response(
             request,
             ResponseCode.NO_PERMISSION,
             f"the topic[{retry_topic}] sending message is forbidden",
         )
     record = broker.store.record(LogOffset(header.offset))
     if record is None or not record.crc_ok:
-        return response(
+        return new_response(
             request, ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
         )
     # The topic may date from a time with fewer retry queues; then the other queues have no readers.
@@ -105,7 +105,7 @@ def _store_retry(
     if record.reconsume_times >= limit or header.delay_level < 0:
         name, queue_id, level = DLQ_PREFIX + header.group, 0, 0
         if broker.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms) is None:
-            return response(request, ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
+            return new_response(request, ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
     else:
         name = RETRY_PREFIX + header.group
         queue_id = broker.random.randrange(queues)
@@ -137,5 +137,5 @@ def _store_retry(
 
 def _reply(request: Command, status: str) -> Command:
     if status == PutStatus.PUT_OK.value:
-        return response(request, ResponseCode.SUCCESS)
-    return response(request, ResponseCode.SYSTEM_ERROR, status)
+        return new_response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SYSTEM_ERROR, status)

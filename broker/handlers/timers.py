@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.json_responses import answer_in_steps
+from turbopump.broker.handlers.json_responses import response_in_steps
 from turbopump.broker.scheduled.timer_messages import delete_key
 from turbopump.broker.traffic.put_message import Draft
 from turbopump.broker.traffic.role import Put
@@ -22,7 +22,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.send import RecallMessageRequest, RecallMessageResponse
 from turbopump.net.wire.message_id import INVALID, RecallHandle, decode_handle
@@ -55,8 +55,8 @@ def _check_point(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
     """Answer 60, for replicas, with timer progress whose deliveries the replicas are sure to
     have."""
     if not broker.config.timer_wheel_enable:
-        return response(request, ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-    return response(request, ResponseCode.SUCCESS, body=broker.timers.checkpoint().encode())
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+    return new_response(request, ResponseCode.SUCCESS, body=broker.timers.checkpoint().encode())
 
 
 def _metrics(
@@ -64,8 +64,8 @@ def _metrics(
 ) -> Command | Steps[Command]:
     """Answer 61 with the number of waiting timers of each topic."""
     if not broker.config.timer_wheel_enable:
-        return response(request, ResponseCode.SYSTEM_ERROR, "The timerMessageStore is null")
-    return answer_in_steps(request, broker.timers.metrics_json())
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "The timerMessageStore is null")
+    return response_in_steps(request, broker.timers.metrics_json())
 
 
 def _recall(
@@ -77,17 +77,17 @@ def _recall(
     region = {names.MSG_REGION: broker.config.region_id}
     refused = _refusal(broker, header, now_ms)
     if isinstance(refused, tuple):
-        return response(request, *refused, fields=region)
+        return new_response(request, *refused, fields=region)
     draft = _draft(broker, header, refused, peer, now_ms)
     outcome = broker.writer.put(draft, now_ms, must_wait=True, is_sent=True)
     if not isinstance(outcome, Put):
-        return response(request, ResponseCode.SYSTEM_ERROR, RECALL_FAILED, fields=region)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, RECALL_FAILED, fields=region)
 
     def reply(status: PutStatus) -> Command | None:
         if status not in _STORED:
-            return response(request, ResponseCode.SYSTEM_ERROR, RECALL_FAILED, fields=region)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, RECALL_FAILED, fields=region)
         recalled = RecallMessageResponse(refused.message_id)
-        return response(request, ResponseCode.SUCCESS, None, recalled, fields=region)
+        return new_response(request, ResponseCode.SUCCESS, None, recalled, fields=region)
 
     return broker.role.when_safe(*outcome).map(reply)
 

@@ -31,11 +31,11 @@ from turbopump.broker.traffic.role import Permit, Put
 from turbopump.broker.traffic.timer_requests import TimerRefusal
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.transactions import (
     EndTransactionRequest,
@@ -65,13 +65,13 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, partial(_resume, broker))
 
 
-def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
+def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
     header = read_header(EndTransactionRequest, request.fields)
     if broker.transaction_checks.escape.is_on:
         return _end_elsewhere(broker, request, header)
     if not broker.role.is_master:
         remark = "a replica does not end transactions: ask its master"
-        return response(request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
+        return new_response(request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None  # the producer does not know yet; RocketMQ does not answer, either
     return _end_when_readable(broker, request, header, now_ms)
@@ -79,20 +79,20 @@ def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> A
 
 def _end_elsewhere(
     broker: BrokerContext, request: Command, header: EndTransactionRequest
-) -> Answer:
+) -> Response:
     """End a transaction at a replica that acts as master: forwarded to the master that then has the
     half message."""
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None
     half = _asked_for(broker, header)
     if not isinstance(half, Half):
-        return response(request, *half)
+        return new_response(request, *half)
 
-    def reply(answer: Command | str) -> Command:
-        if isinstance(answer, str):
-            code = ResponseCode.SYSTEM_BUSY if answer else ResponseCode.SUCCESS
-            return response(request, code, answer or None)
-        return response(request, answer.code, answer.remark)
+    def reply(response: Command | str) -> Command:
+        if isinstance(response, str):
+            code = ResponseCode.SYSTEM_BUSY if response else ResponseCode.SUCCESS
+            return new_response(request, code, response or None)
+        return new_response(request, response.code, response.remark)
 
     return broker.transaction_checks.escape.end(half, header.commit_or_rollback).map(reply)
 
@@ -102,25 +102,25 @@ def _end_when_readable(
 ) -> Command | Deferred[Command | None]:
     permit = broker.role.admit()
     if isinstance(permit, PutStatus):
-        return response(request, *why_not(permit))
+        return new_response(request, *why_not(permit))
     awaited = broker.transactions.awaited(LogOffset(header.commit_log_offset))
     if awaited is None:
-        answer = _end_now(broker, request, header, permit, now_ms)
-        if answer is not None:
-            return answer
+        response = _end_now(broker, request, header, permit, now_ms)
+        if response is not None:
+            return response
         awaited = LogOffset(broker.store.max_log_offset - 1)
     later: Deferred[Command | None] = Deferred()
 
     def go_on() -> None:
         # This broker may have lost its role; `now_ms` has hardly aged.
-        answer = _end_when_readable(broker, request, header, now_ms)
-        if isinstance(answer, Deferred):
-            answer.then(later.resolve)
+        response = _end_when_readable(broker, request, header, now_ms)
+        if isinstance(response, Deferred):
+            response.then(later.resolve)
         else:
-            later.resolve(answer)
+            later.resolve(response)
 
     if not broker.transactions.when_readable(awaited, go_on):
-        return response(
+        return new_response(
             request, ResponseCode.SYSTEM_BUSY, "too many requests to end transactions are pending"
         )
     return later
@@ -138,10 +138,10 @@ def _end_now(
     transactions = broker.transactions
     half = _asked_for(broker, header)
     if not isinstance(half, Half):
-        return response(request, *half)
+        return new_response(request, *half)
     problem = _too_late(broker, header, half, now_ms)
     if problem is not None:
-        return response(request, *problem)
+        return new_response(request, *problem)
     found = transactions.outcome(half)
     if found is None:
         return None
@@ -150,7 +150,7 @@ def _end_now(
     if outcome is TransactionOutcome.GIVEN_UP and not commits:
         # A rollback would leave no trace, and a commit may follow: the message that was given up is
         # kept for it.
-        return response(request, ResponseCode.SYSTEM_ERROR, "The transaction was given up")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "The transaction was given up")
     if outcome not in (TransactionOutcome.OPEN, TransactionOutcome.GIVEN_UP):
         # A transaction that ended without a message was not committed.
         if commits == (outcome is TransactionOutcome.COMMITTED):
@@ -159,16 +159,16 @@ def _end_now(
             end = broker.store.max_log_offset
             return _when_safe(broker, request, Put(Appended(PutStatus.PUT_OK, end=end), permit))
         remark = "The transaction was committed" if not commits else "The transaction has ended"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     if transactions.is_full:
         remark = "too many ends of transactions wait to be written"
-        return response(request, ResponseCode.SYSTEM_BUSY, remark)
+        return new_response(request, ResponseCode.SYSTEM_BUSY, remark)
     if commits:
         return _commit(broker, request, newest, now_ms)
     transactions.end_all(newest, TransactionOutcome.ROLLED_BACK, LogOffset(0))
     _count(broker, newest, now_ms, is_committed=False)
     if request.is_oneway:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     written = transactions.write_ops(now_ms)
     return _when_safe(broker, request, written or Put(Appended(PutStatus.SERVICE_NOT_AVAILABLE)))
 
@@ -238,13 +238,13 @@ def _commit(
     )
     outcome = broker.writer.put(draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal | TimerRefusal):
-        return response(request, ResponseCode.SYSTEM_ERROR, outcome.value)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, outcome.value)
     appended = outcome.appended
     if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
         remark = "The message is illegal, maybe msg body or properties length not matched."
-        return response(request, ResponseCode.MESSAGE_ILLEGAL, remark)
+        return new_response(request, ResponseCode.MESSAGE_ILLEGAL, remark)
     if appended.status is not PutStatus.PUT_OK:
-        return response(request, *why_not(appended.status, appended.reason))
+        return new_response(request, *why_not(appended.status, appended.reason))
     broker.transactions.end_all(half, TransactionOutcome.COMMITTED, appended.end)
     broker.transactions.on_delivered(where[0])
     _count(broker, half, now_ms, is_committed=True)
@@ -256,13 +256,13 @@ def _when_safe(
 ) -> Command | Deferred[Command | None]:
     def reply(status: PutStatus) -> Command | None:
         if status in _STORED:
-            return response(request, _STORED[status])
-        return response(request, *why_not(status))
+            return new_response(request, _STORED[status])
+        return new_response(request, *why_not(status))
 
     if written.appended.status is not PutStatus.PUT_OK:
-        return reply(written.appended.status) or response(request, ResponseCode.SYSTEM_ERROR)
+        return reply(written.appended.status) or new_response(request, ResponseCode.SYSTEM_ERROR)
     if request.is_oneway:
-        return response(request, ResponseCode.SUCCESS)  # one-way: the answer is not sent
+        return new_response(request, ResponseCode.SUCCESS)  # one-way: the answer is not sent
     return broker.role.when_safe(*written).map(reply)
 
 
@@ -273,26 +273,26 @@ def _count(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: bool
         broker.half_counts.ended(where[0], is_committed, age_ms, now_ms)
 
 
-def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
+def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
     """Handle 323: check a given-up message again, with its count of checks reset
     (AdminBrokerProcessor.resumeCheckHalfMessage)."""
     header = read_header(ResumeCheckHalfMessageRequest, request.fields)
     permit = broker.role.admit()
     if isinstance(permit, PutStatus):
-        return response(request, *why_not(permit))
+        return new_response(request, *why_not(permit))
     if not broker.transactions.is_ready:
-        return response(request, *why_not(PutStatus.SERVICE_NOT_AVAILABLE))
+        return new_response(request, *why_not(PutStatus.SERVICE_NOT_AVAILABLE))
     try:
         _host, at = decode_message_id(header.msg_id or "")
     except ValueError as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, f"msgId is malformed: {error}")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, f"msgId is malformed: {error}")
     record = broker.store.record(at) if at >= 0 else None
     half = None
     if record is not None and record.topic == GIVEN_UP_TOPIC.encode():
         half = broker.transactions.half_at(QueueOffset(record.queue_offset), GIVEN_UP_TOPIC)
     if half is None or half.log_offset != at or target(half.properties) is None:
         remark = f"no half message that was given up at log offset {at}"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     half = replace(half, queue_offset=QueueOffset(-1))  # its offset belongs to another queue
     found = broker.transactions.outcome(half)
     is_over = found is not None and found[0] not in (
@@ -301,10 +301,10 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     )
     if found is None or found[0] is not TransactionOutcome.GIVEN_UP:
         remark = "the transaction has ended" if is_over else "the transaction is being checked"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     properties = dict(half.properties)
     properties[names.TRANSACTION_CHECK_TIMES] = "0"
     appended = broker.store.append(renewed(half.record, properties), now_ms)
     if appended.status is not PutStatus.PUT_OK:
-        return response(request, *why_not(appended.status, appended.reason))
+        return new_response(request, *why_not(appended.status, appended.reason))
     return _when_safe(broker, request, Put(appended, permit))

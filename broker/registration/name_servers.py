@@ -189,11 +189,11 @@ class NameServers:
             await self._client.connect(server.address, self._timeout_ms)
             topics, make = self._registration.request(work)
             request = make() if topics <= MAX_INLINE_TOPICS else await self._run_on_thread(make)
-            answer = await self._client.call(server.address, request, self._timeout_ms)
-            if self._registration.take_answer(answer, self._now_ms()):
+            response = await self._client.call(server.address, request, self._timeout_ms)
+            if self._registration.take_response(response, self._now_ms()):
                 outcome = RegistrationOutcome.TAKEN
-            reason = answer.remark or str(answer.code)
-            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            reason = response.remark or str(response.code)
+            if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 reason = "it is no name server"
         except (RemotingError, OSError) as error:
             reason = str(error)

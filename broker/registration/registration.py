@@ -347,7 +347,7 @@ class Registration:
         )
         return new_request(RequestCode.UNREGISTER_BROKER, header)
 
-    def take_answer(self, answer: Command, now_ms: int) -> bool:
+    def take_response(self, response: Command, now_ms: int) -> bool:
         """Apply a name server's answer to a registration: call `on_master`, and set the order flag
         of topics that it names. Returns True if it is a success; no other answer has an effect.
         `now_ms` is of the wall clock, in ms since 1970.
@@ -355,15 +355,15 @@ class Registration:
         RocketMQ sets the order flag of topics in ORDER_TOPIC_CONFIG and never clears it
         (TopicConfigManager.updateOrderTopicConfig).
         """
-        if answer.code != ResponseCode.SUCCESS:
+        if response.code != ResponseCode.SUCCESS:
             return False
-        registered = read_header(RegisterBrokerResponse, answer.fields)
+        registered = read_header(RegisterBrokerResponse, response.fields)
         if registered.master_addr and registered.ha_server_addr:
             self.on_master(registered.master_addr, registered.ha_server_addr)
-        if not answer.body:
+        if not response.body:
             return True
         try:
-            ordered = bodies.table(bodies.small_object(answer.body), "table", bodies.as_text)
+            ordered = bodies.table(bodies.small_object(response.body), "table", bodies.as_text)
         except bodies.BadBody:
             return True
         known = [config for name in ordered if (config := self._topics.get(name)) is not None]

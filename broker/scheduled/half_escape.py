@@ -249,7 +249,7 @@ class HalfEscape:
 def _place_of(arrival: Arrival) -> _Place | None:
     """Read where the half message is stored; None if the answer does not contain it."""
     try:
-        header = read_header(SendMessageResponse, arrival.answer.fields)
+        header = read_header(SendMessageResponse, arrival.response.fields)
         _, log_offset = decode_message_id(header.msg_id)
     except (BadHeader, ValueError):
         return None

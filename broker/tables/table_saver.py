@@ -18,9 +18,9 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.json_table import Content
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def not_saved(request: Command, error: OSError) -> Command:
     clients try another broker then. The file's path is in the log only."""
     reason = error.strerror or "the disk failed"
     remark = f"the change is not saved: {reason}"
-    return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+    return new_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
 
 
 class TableSaver:
@@ -152,8 +152,10 @@ class TableSaver:
             self._waiting.append((self._numbered, later))
         return later
 
-    def hold_until_saved(self, request: Command, answer: Answer, stepped: bool = False) -> Answer:
-        """Called with each request's answer: return `answer` itself if the request changed nothing,
+    def hold_until_saved(
+        self, request: Command, response: Response, stepped: bool = False
+    ) -> Response:
+        """Called with each request's answer: return `response` itself if the request changed nothing,
         did not `wait_for_others`, is one-way, or all is durable; else a Deferred of it that
         resolves after the changes are durable, or with `not_saved` if their write fails.
 
@@ -164,20 +166,20 @@ class TableSaver:
         if stepped and promised:
             self._relied = True
         if self._numbered == self._reviewed and not self._relied:
-            return answer
+            return response
         self._reviewed, self._relied = self._numbered, False
         saved = self.saved()
-        if (saved.done and saved.value is None) or answer is None or request.is_oneway:
-            return answer
+        if (saved.done and saved.value is None) or response is None or request.is_oneway:
+            return response
         reviewed: Deferred[Command | None] = Deferred()
 
         def go_on(error: OSError | None) -> None:
             if error is not None:
                 reviewed.resolve(not_saved(request, error))
-            elif isinstance(answer, Deferred):
-                answer.then(reviewed.resolve)
+            elif isinstance(response, Deferred):
+                response.then(reviewed.resolve)
             else:
-                reviewed.resolve(answer)
+                reviewed.resolve(response)
 
         saved.then(go_on)
         return reviewed

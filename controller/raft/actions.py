@@ -110,7 +110,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """Answer the request for which `Raft.on_request` got this token."""
 
     token: object
@@ -151,7 +151,7 @@ Action = (
     | LoadSnapshot
     | Apply
     | Call
-    | Answer
+    | Response
     | Settle
     | BecameLeader
     | LostLead

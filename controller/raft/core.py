@@ -33,11 +33,11 @@ from typing import Any
 from turbopump.controller.raft import clients, votes
 from turbopump.controller.raft.actions import (
     Action,
-    Answer,
     BecameLeader,
     Failed,
     LostLead,
     Outcome,
+    Response,
 )
 from turbopump.controller.raft.candidate import Candidate
 from turbopump.controller.raft.follower import on_install, on_push
@@ -211,11 +211,11 @@ class Raft:
         elif message.remote_id != self.self_id:
             code = RaftResponseCode.UNKNOWN_MEMBER
         if code is not RaftResponseCode.SUCCESS:
-            answer: RaftMessage | None = self._refusal(message, code)
+            response: RaftMessage | None = self._refusal(message, code)
         else:
-            answer = self._handlers[type(message)](message, token)
-        if answer is not None:
-            self._answer(token, answer)
+            response = self._handlers[type(message)](message, token)
+        if response is not None:
+            self._answer(token, response)
 
     def on_response(
         self, peer_id: str, call: int, message: RaftMessage | None, now_ms: int
@@ -395,7 +395,7 @@ class Raft:
     # Requests of peers
 
     def _answer(self, token: object, message: RaftMessage) -> None:
-        self.member.actions.append(Answer(token, message))
+        self.member.actions.append(Response(token, message))
 
     def _refusal(self, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
         return clients.refusal(self.member, message, code)
@@ -422,7 +422,7 @@ class Raft:
             self.now_ms < campaign.abstains_until_ms,
             self._is_taking(),
         )
-        answer = VoteResponse(
+        response = VoteResponse(
             group=request.group,
             local_id=request.local_id,
             remote_id=request.remote_id,
@@ -430,7 +430,7 @@ class Raft:
             term=member.term,
         )
         if request.pre_vote is not None:
-            return self._foresee(voter, request, answer)
+            return self._foresee(voter, request, response)
         verdict = votes.decide_vote(voter, request)
         if verdict.result is VoteResult.ACCEPT:
             assert request.leader_id is not None
@@ -438,10 +438,10 @@ class Raft:
                 self._become_candidate(request.term)
             member.save_term(request.term, request.leader_id)
             campaign.on_vote_granted(request.leader_id, self.now_ms)
-        return replace(answer, term=verdict.term, vote_result=verdict.result)
+        return replace(response, term=verdict.term, vote_result=verdict.result)
 
     def _foresee(
-        self, voter: votes.Voter, request: VoteRequest, answer: VoteResponse
+        self, voter: votes.Voter, request: VoteRequest, response: VoteResponse
     ) -> VoteResponse:
         """Answer a pre-vote.
 
@@ -456,7 +456,7 @@ class Raft:
         result, free_term = votes.decide_pre_vote(voter, request)
         if result is VoteResult.ACCEPT:
             campaign.give_way(self.now_ms)
-        return replace(answer, vote_result=result, pre_vote=free_term)
+        return replace(response, vote_result=result, pre_vote=free_term)
 
     def _on_heart_beat(self, request: HeartBeatRequest, token: object) -> HeartBeatResponse:
         member, leader_id = self.member, request.leader_id
@@ -477,9 +477,9 @@ class Raft:
         return HeartBeatResponse()
 
     def _on_push(self, request: PushEntryRequest, token: object) -> RaftMessage:
-        answer = on_push(self.member, request, self.now_ms)
+        response = on_push(self.member, request, self.now_ms)
         self._tick_taking()
-        return answer
+        return response
 
     def _on_install(self, request: InstallSnapshotRequest, token: object) -> RaftMessage:
         return on_install(self.member, request, self.now_ms)

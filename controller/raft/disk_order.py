@@ -22,7 +22,7 @@ Tests: tests/unit/controller/test_driver.py
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from turbopump.controller.raft.actions import Action, Answer, Call, SaveTerm
+from turbopump.controller.raft.actions import Action, Call, Response, SaveTerm
 from turbopump.controller.raft.messages import (
     HeartBeatRequest,
     HeartBeatResponse,
@@ -115,11 +115,11 @@ class DiskOrder:
 
 def is_free(action: Action) -> bool:
     """Whether the action sends a pre-vote or its answer, which waits for no write."""
-    message = action.message if isinstance(action, Call | Answer) else None
+    message = action.message if isinstance(action, Call | Response) else None
     return isinstance(message, VoteRequest | VoteResponse) and message.pre_vote is not None
 
 
 def rests_on_terms_only(action: Action) -> bool:
     """Whether the action sends a vote, a heartbeat or an answer to one: it waits for terms only."""
-    message = action.message if isinstance(action, Call | Answer) else None
+    message = action.message if isinstance(action, Call | Response) else None
     return isinstance(message, VoteRequest | VoteResponse | HeartBeatRequest | HeartBeatResponse)

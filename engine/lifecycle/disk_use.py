@@ -106,11 +106,11 @@ class DiskUse:
         self._is_void = True
         self.room = replace(self.room, modified_ms={})
 
-    def _answered(self, answer: Room | OSError) -> None:
-        was_failed, self.failed = self.failed, isinstance(answer, OSError)
-        if isinstance(answer, OSError):
+    def _answered(self, response: Room | OSError) -> None:
+        was_failed, self.failed = self.failed, isinstance(response, OSError)
+        if isinstance(response, OSError):
             if not was_failed:
-                logger.warning("the usage of the disk is unknown: %s", answer)
+                logger.warning("the usage of the disk is unknown: %s", response)
             return
-        self.room = replace(answer, modified_ms={}) if self._is_void else answer
+        self.room = replace(response, modified_ms={}) if self._is_void else response
         self._is_new, self._owed, self._silent_ms = True, False, 0

@@ -13,11 +13,11 @@ from typing import Any
 
 from interop.support.groups import (
     BROKER_NAME,
-    Answer,
     Group,
     Kind,
     OldRocketMQ,
     Ports,
+    Response,
     RocketMQ,
     ask,
     wait_listening,
@@ -194,7 +194,7 @@ class Pair:
     def _offset(self, ports: Ports, code: int, fields: dict[str, str], queue_id: int) -> int:
         asked = {**fields, "topic": self.topic, "queueId": str(queue_id)}
         try:
-            response: Answer = ask(ports.broker, code, asked)
+            response: Response = ask(ports.broker, code, asked)
         except OSError:
             return -1
         return int(response.fields["offset"]) if response.code == 0 else -1

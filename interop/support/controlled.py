@@ -15,10 +15,10 @@ from typing import Any
 from interop.support.groups import (
     BROKER_NAME,
     CLUSTER,
-    Answer,
     Group,
     Kind,
     Ports,
+    Response,
     ask,
     wait_listening,
 )
@@ -246,7 +246,7 @@ class Controlled:
                 return one
         return None
 
-    def to_leader(self, code: int, fields: dict[str, str], body: bytes = b"") -> Answer | None:
+    def to_leader(self, code: int, fields: dict[str, str], body: bytes = b"") -> Response | None:
         """Send a request to the leading controller; None while no controller answers."""
         leader = self.leader()
         return self._ask(leader.port, code, fields, body) if leader else None
@@ -259,7 +259,7 @@ class Controlled:
         table = _json(response.body).get("replicasInfoTable", {})
         return _sync(table[BROKER_NAME]) if BROKER_NAME in table else None
 
-    def elect(self, broker: Member) -> Answer | None:
+    def elect(self, broker: Member) -> Response | None:
         """Elect a master, as an administrator does."""
         found = self.sync()
         assert found is not None
@@ -272,7 +272,7 @@ class Controlled:
         return self.to_leader(ELECT_MASTER, fields)
 
     @staticmethod
-    def _ask(port: int, code: int, fields: dict[str, str], body: bytes = b"") -> Answer | None:
+    def _ask(port: int, code: int, fields: dict[str, str], body: bytes = b"") -> Response | None:
         try:
             return ask(port, code, fields, body, timeout_s=ASK_S)
         except (OSError, struct.error, ValueError):

@@ -350,7 +350,7 @@ def succeeds(port: int, code: int, fields: dict[str, str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A response of RocketMQ's protocol."""
 
     code: int
@@ -361,7 +361,7 @@ class Answer:
 
 def ask(
     port: int, code: int, fields: dict[str, str], body: bytes = b"", *, timeout_s: float = 30
-) -> Answer:
+) -> Response:
     """Sends a request on a new connection, and returns the answer. Raises OSError, struct.error."""
     header = json.dumps(
         {
@@ -382,7 +382,7 @@ def ask(
             size, header_size = struct.unpack(">II", stream.read(8))
             header_size &= 0xFFFFFF
             response = json.loads(stream.read(header_size))
-            return Answer(
+            return Response(
                 int(response["code"]),
                 response.get("extFields") or {},
                 stream.read(size - 4 - header_size),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from interop.support.groups import Answer
+from interop.support.groups import Response
 from interop.support.mqadmin import RAW_KEY
 
 QUEUES = 4
@@ -126,7 +126,7 @@ class Connection:
         self._stream = self._socket.makefile("rb")
         self._opaque = 0
 
-    def call(self, code: int, fields: dict[str, str], body: bytes = b"") -> Answer:
+    def call(self, code: int, fields: dict[str, str], body: bytes = b"") -> Response:
         """Send a request and return the answer."""
         self._opaque += 1
         header = json.dumps(
@@ -148,7 +148,7 @@ class Connection:
             response = json.loads(self._exactly(header_size))
             body = self._exactly(size - 4 - header_size)
             if response["flag"] & 1 and response["opaque"] == self._opaque:
-                return Answer(
+                return Response(
                     int(response["code"]),
                     response.get("extFields") or {},
                     body,
@@ -188,7 +188,7 @@ def master_by_route(namesrv: str, topic: str) -> str | None:
     return next((one for one in addresses if one), None)
 
 
-def send(connection: Connection, topic: str, queue: int, number: int) -> Answer:
+def send(connection: Connection, topic: str, queue: int, number: int) -> Response:
     """Return the frame of a message."""
     fields = {
         "a": "failover",

@@ -31,14 +31,14 @@ from turbopump.net.client.tasks import TaskSet
 from turbopump.net.routing.name_servers import Absent
 from turbopump.net.routing.route_cache import NEVER_MS, CacheRules, RouteCache
 from turbopump.net.transport.client import Client
-from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
+from turbopump.net.transport.dispatcher import Dispatcher, Handler, Response
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.tls import client_context
 from turbopump.net.wire import hosts
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Body, Command, new_request, response
+from turbopump.net.wire.command import Body, Command, new_request, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.clients import (
     NotifyConsumerIdsChangedRequest,
@@ -218,14 +218,14 @@ class ClientInstance:
         whether the server is of another kind (KINDS), which the error's remark then names.
         """
         request = new_request(code, header, body, fields=fields)
-        answer = await self.call(address, request, timeout_ms)
-        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise BrokerError(answer.code, await self._mistaken(address, code, answer), address)
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, address)
-        return answer
+        response = await self.call(address, request, timeout_ms)
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise BrokerError(response.code, await self._mistaken(address, code, response), address)
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError(response.code, response.remark, address)
+        return response
 
-    async def _mistaken(self, address: str, code: int, answer: Command) -> str | None:
+    async def _mistaken(self, address: str, code: int, response: Command) -> str | None:
         """The error text for a server that does not support a
         request: it may be of another kind."""
         asked = next((kind for kind, codes in KINDS.items() if code in codes), A_BROKER)
@@ -238,7 +238,7 @@ class ClientInstance:
                 return f"this is {kind}, not {asked}"
             if probe.code == ResponseCode.SUCCESS:
                 break  # the right kind of server, which does not support this request
-        return answer.remark
+        return response.remark
 
     async def notify(self, address: str, request: Command) -> None:
         """Write a one-way request, connecting first if needed, within 3 s; the server does not
@@ -315,11 +315,11 @@ class ClientInstance:
             former = self._routes.get(topic)
             known = _known(former)
             at_once = former is _CANCELLED or (for_sending and known is None)
-            answer = self._routes.renew(topic, at_once=at_once)
+            response = self._routes.renew(topic, at_once=at_once)
             query = self._due.pop(topic, None)
             if query is not None:
                 await self._send_query(topic, known, for_sending, query)
-            found = await _arrived(answer)
+            found = await _arrived(response)
             if isinstance(found, _Failed):
                 raise found.error
             route = _known(found) or _known(self._routes.get(topic))
@@ -491,15 +491,15 @@ class ClientInstance:
 
     async def _fetch_route(self, topic: str) -> TopicRoute | None:
         try:
-            answer = await self.ask_name_server(
+            response = await self.ask_name_server(
                 RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic, True)
             )
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        assert isinstance(answer.body, bytes)
-        return interpret(topic, TopicRouteData.decode(answer.body))
+        assert isinstance(response.body, bytes)
+        return interpret(topic, TopicRouteData.decode(response.body))
 
     async def _refresh_all(self) -> None:
         topics = {topic for topic, _ in self._routes.items()}
@@ -549,12 +549,12 @@ class ClientInstance:
                 checker(request, view, peer)
 
     def _forward(self, name_of_group: str) -> Handler:
-        def forward(request: Command, _peer: Peer, now_ms: int) -> Answer:
+        def forward(request: Command, _peer: Peer, now_ms: int) -> Response:
             group = request.fields.get(name_of_group, "")
             member = self._members.get(group)
             if member is None:
                 remark = f"The Consumer Group <{group}> not exist in this consumer"
-                return response(request, ResponseCode.SYSTEM_ERROR, remark)
+                return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
             return member.answer(request, now_ms)
 
         return forward

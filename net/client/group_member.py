@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from turbopump.net.client.options import ConsumeFrom, MessageModel
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.heartbeat import ConsumerData
 from turbopump.net.wire.subscription import SubscriptionData
 
@@ -21,12 +21,12 @@ def stay() -> None:
     """Do nothing: the `wake` of a consumer without divided queues."""
 
 
-def refusal(kind: str) -> Callable[[Command, int], Answer]:
-    """An `answer` for a GroupMember without divided queues: it answers every request SYSTEM_ERROR
+def refusal(kind: str) -> Callable[[Command, int], Response]:
+    """A `response` for a GroupMember without divided queues: it answers every request SYSTEM_ERROR
     with "this is a `kind` consumer"."""
 
-    def refuse(request: Command, _now_ms: int) -> Answer:
-        return response(request, ResponseCode.SYSTEM_ERROR, f"this is a {kind} consumer")
+    def refuse(request: Command, _now_ms: int) -> Response:
+        return new_response(request, ResponseCode.SYSTEM_ERROR, f"this is a {kind} consumer")
 
     return refuse
 
@@ -46,7 +46,7 @@ class GroupMember:
     group: str
     subscriptions: Mapping[str, SubscriptionData]
     consume_type: str
-    answer: Callable[[Command, int], Answer]
+    answer: Callable[[Command, int], Response]
     wake: Callable[[], None] = stay
     model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST

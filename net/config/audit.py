@@ -13,7 +13,7 @@ from typing import Final
 from turbopump.engine.deferred import Deferred
 from turbopump.net.config.idle import is_secret, shown
 from turbopump.net.config.updates import parse_update
-from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
+from turbopump.net.transport.dispatcher import Dispatcher, Handler, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
@@ -80,7 +80,7 @@ def audit(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
 
 def _audited(name: str, state: State) -> Callable[[Handler], Handler]:
     def wrapped(handler: Handler) -> Handler:
-        def handle(request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
+        def handle(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
             line = _Line(name, request, peer.address, state)
             response = handler(request, peer, now_ms)
             if isinstance(response, Generator):
@@ -92,7 +92,7 @@ def _audited(name: str, state: State) -> Callable[[Handler], Handler]:
     return wrapped
 
 
-def _in_steps(line: "_Line", steps: Steps[Answer]) -> Steps[Answer]:
+def _in_steps(line: "_Line", steps: Steps[Response]) -> Steps[Response]:
     response = yield from steps
     return line.ended(response)
 
@@ -113,7 +113,7 @@ class _Line:
         )
         self._before = state(self._asked)
 
-    def ended(self, response: Answer) -> Answer:
+    def ended(self, response: Response) -> Response:
         if isinstance(response, Deferred):
             response.then(self._write)
         else:

@@ -17,7 +17,7 @@ from turbopump.engine.types import Buffer
 from turbopump.net.config.idle import line_suffix
 from turbopump.net.config.node_config import MAX_KEY_SHOWN, NodeConfig
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.java_properties import (
     PropertiesError,
     Property,
@@ -67,7 +67,7 @@ def get_config(config: NodeConfig, request: Command) -> Command:
     """The response to 319 and 1010: UTF-8 lines `key=value` of all values but credentials, sorted
     by key."""
     body = format_properties(config.values()).encode()
-    return response(request, ResponseCode.SUCCESS, body=body)
+    return new_response(request, ResponseCode.SUCCESS, body=body)
 
 
 def update_config(
@@ -88,18 +88,18 @@ def update_config(
         properties = parse_update(request.body or b"")
         if any(config.is_black_listed(item.key) for item in properties):
             remark = "Can not update config in black list."
-            return response(request, ResponseCode.NO_PERMISSION, remark)
+            return new_response(request, ResponseCode.NO_PERMISSION, remark)
         for warning in copy.copy(config).update(properties)[:LISTED_MAX]:
             logger.warning("configuration from %s: %s", address, warning)
         changed = config.changing(properties)
     except PropertiesError as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
 
     def saved(error: OSError | None) -> Command:
         if error is not None:
             logger.error("configuration change from %s was not saved: %s", address, error)
-            return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
+            return new_response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
         config.update(changed)
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
 
     return save(changed).map(saved)

@@ -120,7 +120,7 @@ class GrpcCall:
         self.answer_framed(b"".join(map(framed, messages)))
 
     def answer_framed(self, messages: bytes) -> None:
-        """Same as `answer`, for messages that are framed and joined already."""
+        """Same as `response`, for messages that are framed and joined already."""
         if not self.has_ended:
             self._carrier.write_answer(self, messages, (GrpcCode.OK, ""))
             self.end_silently()

@@ -34,7 +34,7 @@ PING_S: Final = 30.0
 closed."""
 CLOSE_S: Final = 1.0
 """Longest wait in seconds for the server to close after GOAWAY; then the connection is aborted."""
-ANSWER_MAX: Final = 192 << 20
+RESPONSE_MAX: Final = 192 << 20
 """Maximum bytes of all messages of an answer: a receive returns 32 messages of the largest size."""
 CANCEL: Final = 8
 """Error code of HTTP/2: the client cancels the stream."""
@@ -157,8 +157,8 @@ class GrpcChannel:
         def take(message: bytes) -> None:
             nonlocal size
             size += len(message)
-            if size > ANSWER_MAX:
-                text = f"an answer of over {ANSWER_MAX} bytes"
+            if size > RESPONSE_MAX:
+                text = f"an answer of over {RESPONSE_MAX} bytes"
                 raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
             found.append(message)
 

@@ -59,15 +59,15 @@ def health_file() -> Any:
     """A new FileDescriptorProto of `grpc.health.v1` with the service Health; it depends on no
     file."""
     made = _file("grpc/health/v1/health.proto", HEALTH, _HEALTH, enums=("ServingStatus",))
-    answer = made.message_type[1]
-    states = answer.enum_type.add(name="ServingStatus")
+    response = made.message_type[1]
+    states = response.enum_type.add(name="ServingStatus")
     for number, name in enumerate(_STATES):
         states.value.add(name=name, number=number)
-    answer.field[0].type_name = f".{HEALTH}.HealthCheckResponse.ServingStatus"
+    response.field[0].type_name = f".{HEALTH}.HealthCheckResponse.ServingStatus"
     names = "HealthCheckRequest", "HealthCheckResponse"
     service = made.service.add(name="Health")
     add_method(service, HEALTH, "Check", *names)
-    add_method(service, HEALTH, "Watch", *names, answers=True)
+    add_method(service, HEALTH, "Watch", *names, responses=True)
     return made
 
 
@@ -77,7 +77,7 @@ def reflection_file(package: str) -> Any:
     made = _file(f"{package.replace('.', '/')}/reflection.proto", package, _REFLECTION)
     service = made.service.add(name="ServerReflection")
     names = "ServerReflectionRequest", "ServerReflectionResponse"
-    add_method(service, package, "ServerReflectionInfo", *names, asks=True, answers=True)
+    add_method(service, package, "ServerReflectionInfo", *names, asks=True, responses=True)
     return made
 
 
@@ -89,16 +89,16 @@ def add_method(
     answered: str,
     *,
     asks: bool = False,
-    answers: bool = False,
+    responses: bool = False,
 ) -> None:
     """Add a method to `service`, a ServiceDescriptorProto, whose messages `asked` and `answered`
-    are in `package`. `asks` makes its request, `answers` its response a stream."""
+    are in `package`. `asks` makes its request, `responses` its response a stream."""
     made = service.method.add(
         name=name, input_type=f".{package}.{asked}", output_type=f".{package}.{answered}"
     )
     if asks:
         made.client_streaming = True
-    if answers:
+    if responses:
         made.server_streaming = True
 
 

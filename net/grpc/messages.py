@@ -224,8 +224,8 @@ def files(methods: Iterable[str]) -> list[Any]:
         asked, answered = f"{name}Request", f"{name}Response"
         if name == "Telemetry":
             asked = answered = "TelemetryCommand"
-        both, answers = name == "Telemetry", name in _STREAMS
-        add_method(service, PACKAGE, name, asked, answered, asks=both, answers=answers)
+        both, responses = name == "Telemetry", name in _STREAMS
+        add_method(service, PACKAGE, name, asked, answered, asks=both, responses=responses)
     return [*map(_known_file, _KNOWN), made]
 
 

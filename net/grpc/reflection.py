@@ -97,23 +97,23 @@ class _Known:
             answer.error_response.error_message = "there is no such descriptor"
         return bytes(answer.SerializeToString())
 
-    def _fill(self, answer: Any, kind: str | None, asked: Any, services: list[str]) -> None:
+    def _fill(self, response: Any, kind: str | None, asked: Any, services: list[str]) -> None:
         """Fill in the answer; raises KeyError for an unknown name."""
         if kind == "list_services":
             for name in services:
-                answer.list_services_response.service.add(name=name)
+                response.list_services_response.service.add(name=name)
         elif kind == "file_by_filename":
-            self._add_files(answer, self._pool.FindFileByName(asked.file_by_filename))
+            self._add_files(response, self._pool.FindFileByName(asked.file_by_filename))
         elif kind == "file_containing_symbol":
-            self._add_files(answer, self._file_of(asked.file_containing_symbol))
+            self._add_files(response, self._file_of(asked.file_containing_symbol))
         elif kind == "all_extension_numbers_of_type":
             name = self._pool.FindMessageTypeByName(asked.all_extension_numbers_of_type).full_name
-            answer.all_extension_numbers_response.base_type_name = name
+            response.all_extension_numbers_response.base_type_name = name
         elif kind == "file_containing_extension":
             raise KeyError(kind)  # no message has extensions
         else:
-            answer.error_response.error_code = GrpcCode.INVALID_ARGUMENT
-            answer.error_response.error_message = "the request asks for nothing"
+            response.error_response.error_code = GrpcCode.INVALID_ARGUMENT
+            response.error_response.error_message = "the request asks for nothing"
 
     def _file_of(self, symbol: str) -> Any:
         try:
@@ -124,7 +124,7 @@ class _Known:
             found = self._pool.FindServiceByName(service).methods_by_name[method]
             return found.containing_service.file
 
-    def _add_files(self, answer: Any, file: Any) -> None:
+    def _add_files(self, response: Any, file: Any) -> None:
         """Add a file and all files that it depends on."""
         added: dict[str, bytes] = {}
         waiting = [file]
@@ -133,4 +133,4 @@ class _Known:
             if one.name not in added:
                 added[one.name] = one.serialized_pb
                 waiting += one.dependencies
-        answer.file_descriptor_response.file_descriptor_proto.extend(added.values())
+        response.file_descriptor_response.file_descriptor_proto.extend(added.values())

@@ -188,7 +188,7 @@ class GrpcClients:
         """Serve Heartbeat: register the client again with the backend; the call is answered with
         its result. Raises RpcRefused for a client without settings."""
         client = self._known(rpc)
-        self._beat(client, lambda answer: rpc.fail_on_error(partial(_accepted, rpc, answer)))
+        self._beat(client, lambda response: rpc.fail_on_error(partial(_accepted, rpc, response)))
 
     def terminate(self, rpc: Rpc) -> None:
         """Serve NotifyClientTermination: drop the client and answer. Raises RpcRefused for a client
@@ -206,7 +206,7 @@ class GrpcClients:
         topics = {**client.topics, topic: None}
         size = self._room(client, client.size - kept_size(*client.topics), topics)
         self._resize(client, size, topics)
-        self._beat(client, lambda answer: None)
+        self._beat(client, lambda response: None)
 
     def lost(self, client: GrpcClient, call: GrpcCall) -> None:
         """Note that the stream `call` has ended; no-op if the client has a newer stream. The client
@@ -250,7 +250,7 @@ class GrpcClients:
             if silent_ms > SILENCE_MAX_MS:
                 self.drop(client)
             elif not silent_ms and beaten_ms > BEAT_MS:
-                self._beat(client, lambda answer: None)
+                self._beat(client, lambda response: None)
             else:
                 continue
             handled += 1
@@ -291,6 +291,6 @@ class GrpcClients:
         return client
 
 
-def _accepted(rpc: Rpc, answer: Command | None) -> None:
-    check_response(answer)
+def _accepted(rpc: Rpc, response: Command | None) -> None:
+    check_response(response)
     rpc.answer()

@@ -16,7 +16,7 @@ from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.messaging.rpc import (
-    AnswerEntries,
+    ResponseEntries,
     Rpc,
     RpcRefused,
     code_of,
@@ -269,7 +269,7 @@ class ReceiptMethods:
 
     def _ack_known(self, rpc: Rpc, group: str, topic: str) -> None:
         asked = rpc.request.entries
-        peer, entries = self._peer_of(rpc), AnswerEntries(rpc, len(asked))
+        peer, entries = self._peer_of(rpc), ResponseEntries(rpc, len(asked))
         steps = self._ack_all(rpc, group, topic, peer, entries)
         if len(asked) < ACKS_PER_STEP:
             for _ in steps:
@@ -278,7 +278,7 @@ class ReceiptMethods:
             self._backend.work(peer.host, steps)
 
     def _ack_all(
-        self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: AnswerEntries
+        self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: ResponseEntries
     ) -> Steps[None]:
         for number, one in enumerate(rpc.request.entries):
             self._ack(rpc, group, topic, one, peer, entries.setter(number))

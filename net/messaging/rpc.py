@@ -61,14 +61,14 @@ class Rpc:
 
     __slots__ = ("_answers", "_size", "call", "client_id", "request")
 
-    def __init__(self, call: GrpcCall, size: int, answers: Any) -> None:
+    def __init__(self, call: GrpcCall, size: int, responses: Any) -> None:
         self.call = call
         self.client_id = ""
         """The caller's own header x-mq-client-id."""
         self.request: Any = None
         """The parsed request message, set before the method is served."""
         self._size = size
-        self._answers = answers
+        self._answers = responses
 
     def answer(self, code: Code = Code.OK, text: str = "OK", **fields: Any) -> None:
         """End the call now with a response of this status and these fields; no-op if it has
@@ -108,7 +108,7 @@ class Rpc:
         backend.resolve_names(topics, groups, go_on, self._size)
 
 
-class AnswerEntries:
+class ResponseEntries:
     """The entries of an answer to `rpc`, collected until all `count` are set; then the call is
     answered, with the entries in their order. Each entry is a message with a status of its own; the
     call's status is their common code, or MULTIPLE_RESULTS."""
@@ -146,10 +146,10 @@ def method(
     the Rpc now or later, or raises RpcRefused. `check`, if given, receives the bytes of a request
     before they are parsed and may raise RpcRefused; without it a request has at most REQUEST_MAX
     bytes."""
-    requests, answers = message_class(f"{name}Request"), message_class(f"{name}Response")
+    requests, responses = message_class(f"{name}Request"), message_class(f"{name}Response")
 
     def begin(call: GrpcCall, data: bytes) -> None:
-        rpc = Rpc(call, len(data), answers)
+        rpc = Rpc(call, len(data), responses)
         try:
             rpc.client_id = client_id_of(call)
             if check is not None:

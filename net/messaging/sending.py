@@ -21,7 +21,7 @@ from turbopump.net.messaging.message_conversion import check_sendable, kind_of, 
 from turbopump.net.messaging.routes import type_of
 from turbopump.net.messaging.rpc import (
     REQUEST_MAX,
-    AnswerEntries,
+    ResponseEntries,
     Rpc,
     RpcRefused,
     check_not_system,
@@ -110,7 +110,7 @@ class Sending:
             body = plain(message, body_max)
             request = new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields)
             requests.append((broker_name, request))
-        entries = AnswerEntries(rpc, len(requests))
+        entries = ResponseEntries(rpc, len(requests))
         steps = self._all(rpc, requests, peer, entries)
         if len(requests) < MESSAGES_PER_STEP:
             for _ in steps:
@@ -119,7 +119,7 @@ class Sending:
             self._backend.work(peer.host, steps)
 
     def _all(
-        self, rpc: Rpc, requests: list[tuple[str, Command]], peer: Peer, entries: AnswerEntries
+        self, rpc: Rpc, requests: list[tuple[str, Command]], peer: Peer, entries: ResponseEntries
     ) -> Steps[None]:
         for number, (broker_name, request) in enumerate(requests):
             system, take = rpc.request.messages[number].system_properties, entries.setter(number)
@@ -161,7 +161,9 @@ class Sending:
                 text = "the transaction is another broker's"
                 raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
             peer = self._peer_of(rpc)
-            self._backend.ask(place.broker_name, asked, peer, lambda answer: _answered(rpc, answer))
+            self._backend.ask(
+                place.broker_name, asked, peer, lambda response: _answered(rpc, response)
+            )
 
         rpc.when_known(self._backend, [topic], [], end)
 
@@ -184,8 +186,10 @@ class Sending:
         header = RecallMessageRequest(name, text, name)
         asked = new_request(RequestCode.RECALL_MESSAGE, header)
 
-        def done(answer: Command | None) -> None:
-            rpc.fail_on_error(lambda: rpc.answer(message_id=check_response(answer).fields["msgId"]))
+        def done(response: Command | None) -> None:
+            rpc.fail_on_error(
+                lambda: rpc.answer(message_id=check_response(response).fields["msgId"])
+            )
 
         self._backend.ask(broker_name, asked, self._peer_of(rpc), done)
 
@@ -248,8 +252,8 @@ def read_transaction_id(text: str) -> HalfPlace:
     return HalfPlace(names[:length], int(found[1], 16), int(found[2], 16), names[length:])
 
 
-def _answered(rpc: Rpc, answer: Command | None) -> None:
-    rpc.fail_on_error(lambda: rpc.answer(*code_of(answer)))
+def _answered(rpc: Rpc, response: Command | None) -> None:
+    rpc.fail_on_error(lambda: rpc.answer(*code_of(response)))
 
 
 def check_weight(data: bytes) -> None:

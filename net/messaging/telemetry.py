@@ -35,7 +35,7 @@ WAITING_MAX: Final = 16
 client sends one at a time."""
 
 _TelemetryCommand: Final = message_class("TelemetryCommand")
-_ANSWERS: Final = frozenset({"thread_stack_trace", "verify_message_result"})
+_RESPONSES: Final = frozenset({"thread_stack_trace", "verify_message_result"})
 
 
 class Telemetry:
@@ -107,7 +107,7 @@ class _Stream:
             except RpcRefused as refused:
                 raise _failure(refused) from None
             self._backend.resolve_names(topics, groups, partial(self._take, settings))
-        elif kind in _ANSWERS and self._client is not None:
+        elif kind in _RESPONSES and self._client is not None:
             self._client.link.answered(command)
 
     def _take(self, settings: Any) -> None:

@@ -22,7 +22,7 @@ from turbopump.net.messaging.sending import HalfPlace
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.transactions import CheckTransactionStateRequest
 from turbopump.net.wire.message import decode_messages
@@ -101,10 +101,10 @@ class TelemetryLink:
         if asked is None or self.peer is None:
             return
         if kind == "thread_stack_trace":
-            answer = _running_info(asked, message)
+            response = _running_info(asked, message)
         else:
-            answer = _consumed(asked, message)
-        self.peer.answered(answer)
+            response = _consumed(asked, message)
+        self.peer.answered(response)
 
     def _send(self, message: Any) -> bool:
         stream = self.stream
@@ -116,7 +116,7 @@ class TelemetryLink:
     def _refuse(self, command: Command) -> None:
         if self.peer is not None:
             remark = "the client cannot be asked: it has no telemetry stream, or no such command"
-            self.peer.answered(response(command, ResponseCode.SYSTEM_ERROR, remark))
+            self.peer.answered(new_response(command, ResponseCode.SYSTEM_ERROR, remark))
 
 
 def _check(command: Command) -> Any:
@@ -172,7 +172,7 @@ def _running_info(asked: Command, message: Any) -> Command:
         "statusTable": {},
         "subscriptionSet": [],
     }
-    return response(asked, ResponseCode.SUCCESS, body=bodies.dump(info))
+    return new_response(asked, ResponseCode.SUCCESS, body=bodies.dump(info))
 
 
 def _consumed(asked: Command, message: Any) -> Command:
@@ -183,4 +183,4 @@ def _consumed(asked: Command, message: Any) -> Command:
         "remark": message.status.message,
         "spentTimeMills": 0,
     }
-    return response(asked, ResponseCode.SUCCESS, body=bodies.dump(result))
+    return new_response(asked, ResponseCode.SUCCESS, body=bodies.dump(result))

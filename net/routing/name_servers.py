@@ -20,7 +20,7 @@ from turbopump.net.wire.route import ClusterInfo, TopicRouteData
 
 logger = logging.getLogger(__name__)
 
-_ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
+_RESPONSES: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
 
 ROUTE_MAX: Final = 4 << 20
 """Maximum size in bytes of a name server's answer that a broker reads, a quarter of a frame. A
@@ -71,10 +71,10 @@ class NameServerQueries:
         route, or to an Absent, which is certain if a name server answered TOPIC_NOT_EXIST."""
         text = f"No topic route info in name server for the topic: {header.topic}"
 
-        def read(answer: Command) -> TopicRouteData | Absent:
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        def read(response: Command) -> TopicRouteData | Absent:
+            if response.code == ResponseCode.TOPIC_NOT_EXIST:
                 return Absent(text, is_certain=True)
-            return TopicRouteData.from_json(self._object(answer))
+            return TopicRouteData.from_json(self._object(response))
 
         return self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, read)
 
@@ -84,7 +84,7 @@ class NameServerQueries:
         return self._ask(
             RequestCode.GET_BROKER_CLUSTER_INFO,
             None,
-            lambda answer: ClusterInfo.from_json(self._object(answer)),
+            lambda response: ClusterInfo.from_json(self._object(response)),
         )
 
     def _ask(
@@ -101,14 +101,14 @@ class NameServerQueries:
             address = left.pop(0)
             timeout_ms = self._next_ms if left else self._timeout_ms
 
-            def answered(answer: Command | str) -> None:
-                if isinstance(answer, str):
-                    failure = answer
-                elif answer.code not in _ANSWERS:
-                    failure = f"{address} answered {answer.code}: {answer.remark}"
+            def answered(response: Command | str) -> None:
+                if isinstance(response, str):
+                    failure = response
+                elif response.code not in _RESPONSES:
+                    failure = f"{address} answered {response.code}: {response.remark}"
                 else:
                     try:
-                        result = read(answer)
+                        result = read(response)
                     except BadBody as error:
                         failure = f"{address}: {error}"
                     else:
@@ -123,11 +123,11 @@ class NameServerQueries:
         ask_next("no address")
         return found
 
-    def _object(self, answer: Command) -> dict[str, Any]:
+    def _object(self, response: Command) -> dict[str, Any]:
         """Decode the JSON object of an answer. Raises BadBody."""
-        if len(answer.body) > self._body_max:
-            raise BadBody(f"{len(answer.body)} bytes are more than the limit")
-        return load_object(answer.body)
+        if len(response.body) > self._body_max:
+            raise BadBody(f"{len(response.body)} bytes are more than the limit")
+        return load_object(response.body)
 
     def _warn(self, failure: str) -> None:
         if self._may_warn:

@@ -147,10 +147,10 @@ class Client:
         future: asyncio.Future[Command | None] = loop.create_future()
         left_ms = max(1, round((deadline - loop.time()) * 1000))
         try:
-            answer = peer.call(command, left_ms)
+            response = peer.call(command, left_ms)
         except WireError as error:
             raise RemotingError(str(error)) from None
-        answer.then(lambda value: None if future.done() else future.set_result(value))
+        response.then(lambda value: None if future.done() else future.set_result(value))
         result = await future
         if result is not None:
             self._heard.add(address)

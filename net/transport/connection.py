@@ -23,7 +23,7 @@ from typing import Final, cast
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.closed_link import ClosedLink
-from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
+from turbopump.net.transport.dispatcher import Dispatcher, Response, one_line
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.hub import HTTP2, Gate, Hub
 from turbopump.net.transport.peer import Peer, Timer
@@ -39,7 +39,7 @@ from turbopump.net.wire.command import (
     WireError,
     decode,
     encode,
-    response,
+    new_response,
 )
 from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.pyx.fast import READ_COUNTED_OVER, TURN_REQUESTS
@@ -478,29 +478,29 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         peer = self.peer
         peer.version, peer.language = request.version, request.language
         self.met_version = -1
-        answer: Answer | Steps[Answer] = self._hub.refusal(self, request)
-        if answer is None:
-            answer = self._hub.dispatch(request, peer, self._dispatcher)
-        if isinstance(answer, Generator):
-            self.begin_work(request, answer)
+        response: Response | Steps[Response] = self._hub.refusal(self, request)
+        if response is None:
+            response = self._hub.dispatch(request, peer, self._dispatcher)
+        if isinstance(response, Generator):
+            self.begin_work(request, response)
         else:
-            self.take(request, answer)
+            self.take(request, response)
 
-    def take(self, request: Command, answer: Answer) -> None:
+    def take(self, request: Command, response: Response) -> None:
         """Write the answer to a request: now, once a Deferred resolves, or never (None, or a
         one-way request). While a Deferred is pending, body, fields and remark of `request` are
         removed."""
-        if request.is_oneway or answer is None:
+        if request.is_oneway or response is None:
             return
-        if isinstance(answer, Deferred):
-            self._wait_for(request, answer)
+        if isinstance(response, Deferred):
+            self._wait_for(request, response)
         else:
-            self._answer(request.opaque, answer)
+            self._answer(request.opaque, response)
 
     def _wait_for(
-        self, request: Command, answer: Deferred[Command] | Deferred[Command | None]
+        self, request: Command, response: Deferred[Command] | Deferred[Command | None]
     ) -> None:
-        if not answer.done:
+        if not response.done:
             self._in_flight += 1
             self._hub.in_flight += 1
             if self._in_flight >= self._hub.options.max_in_flight:
@@ -508,18 +508,18 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             # A handler keeps the request for its opaque and code: the rest of it could be megabytes
             # for each of thousands of waiting requests.
             request.body, request.fields, request.remark = b"", {}, None
-            answer.then(partial(self._on_late_answer, request.opaque))
-        elif answer.value is not None:
-            self._answer(request.opaque, answer.value)
+            response.then(partial(self._on_late_response, request.opaque))
+        elif response.value is not None:
+            self._answer(request.opaque, response.value)
 
-    def _on_late_answer(self, opaque: int, answer: Command | None) -> None:
+    def _on_late_response(self, opaque: int, response: Command | None) -> None:
         if self.peer.closed:
             return
         self._in_flight -= 1
         if self._in_flight <= self._hub.options.max_in_flight // 2:
             self.resume(_IN_FLIGHT)
-        if answer is not None:
-            self._answer(opaque, answer)
+        if response is not None:
+            self._answer(opaque, response)
         self._hub.settled(1)
 
     def _refuse(self, reason: str) -> None:
@@ -540,16 +540,16 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
 
     # Writing.
 
-    def _answer(self, opaque: int, answer: Command) -> None:
+    def _answer(self, opaque: int, response: Command) -> None:
         if self._closing:
             return
-        answer.opaque = opaque
-        answer.flag |= RESPONSE_FLAG
+        response.opaque = opaque
+        response.flag |= RESPONSE_FLAG
         try:
-            buffers = encode(answer)
+            buffers = encode(response)
         except Exception as error:
             logger.exception("an answer to %s cannot be encoded", self.peer.address)
-            failure = response(Command(0, opaque), ResponseCode.SYSTEM_ERROR, one_line(error))
+            failure = new_response(Command(0, opaque), ResponseCode.SYSTEM_ERROR, one_line(error))
             buffers = encode(failure)
         self._put(buffers)
 

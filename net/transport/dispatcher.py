@@ -13,7 +13,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import BadHeader
 
 logger = logging.getLogger(__name__)
@@ -26,10 +26,10 @@ QUIET_MS: Final = 10_000
 """Interval between two log lines about requests that failed because of a disk, by the `now_ms` of
 the requests."""
 
-Answer = Command | Deferred[Command] | Deferred[Command | None] | None
+Response = Command | Deferred[Command] | Deferred[Command | None] | None
 """A response, a Deferred of a response that is ready later, or None: no response is sent, as for a
 Deferred that resolves to None."""
-Handler = Callable[[Command, Peer, int], Answer | Steps[Answer]]
+Handler = Callable[[Command, Peer, int], Response | Steps[Response]]
 """Arguments: request, peer, and `now_ms`, the time of the handlers' clock (see Server). Result: the
 answer. While a later answer is pending, the request has no body and no fields.
 
@@ -37,7 +37,7 @@ A handler that may take long is a generator: it yields after each step of a few 
 returns the answer. After a step the state it read before may have changed, and the peer may be
 gone.
 """
-Review = Callable[[Command, Answer, bool], Answer]
+Review = Callable[[Command, Response, bool], Response]
 """Arguments: request, the handler's answer, and whether other requests were served since the
 request began. Result: the answer to send."""
 
@@ -78,7 +78,7 @@ class Dispatcher:
             fewer._handlers.pop(code, None)
         return fewer
 
-    def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
+    def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
         """Call the handler with `now_ms`, and return its answer, or the steps that remain after the
         first one and return the answer; never raises, nor do the steps.
 
@@ -90,28 +90,28 @@ class Dispatcher:
         if handler is None:
             return _unsupported(request)
         try:
-            answer = handler(request, peer, now_ms)
-            if isinstance(answer, Generator):
-                next(answer)
-                return self._go_on(answer, request, peer, now_ms)
-            return self._reviewed(request, answer, False)
+            response = handler(request, peer, now_ms)
+            if isinstance(response, Generator):
+                next(response)
+                return self._go_on(response, request, peer, now_ms)
+            return self._reviewed(request, response, False)
         except StopIteration as done:
             return self._reviewed(request, done.value, False)
         except Exception as error:
             return self._failure(request, peer, now_ms, error)
 
     def _go_on(
-        self, steps: Steps[Answer], request: Command, peer: Peer, now_ms: int
-    ) -> Steps[Answer]:
+        self, steps: Steps[Response], request: Command, peer: Peer, now_ms: int
+    ) -> Steps[Response]:
         yield
         try:
-            answer = yield from steps
-            return self._reviewed(request, answer, True)
+            response = yield from steps
+            return self._reviewed(request, response, True)
         except Exception as error:
             return self._failure(request, peer, now_ms, error)
 
-    def _reviewed(self, request: Command, answer: Answer, stepped: bool) -> Answer:
-        return answer if self._review is None else self._review(request, answer, stepped)
+    def _reviewed(self, request: Command, response: Response, stepped: bool) -> Response:
+        return response if self._review is None else self._review(request, response, stepped)
 
     def _failure(self, request: Command, peer: Peer, now_ms: int, error: Exception) -> Command:
         if isinstance(error, BadHeader | BadBody):
@@ -124,7 +124,7 @@ class Dispatcher:
                 logger.error("request %d of %s failed: %s", request.code, peer.address, error)
         else:
             logger.error("request %d of %s failed", request.code, peer.address, exc_info=error)
-        return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
+        return new_response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
 
 
 def one_line(error: BaseException) -> str:
@@ -136,4 +136,4 @@ def one_line(error: BaseException) -> str:
 def _unsupported(request: Command) -> Command:
     # The leading space is RocketMQ's.
     text = f" request type {request.code} not supported"
-    return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+    return new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)

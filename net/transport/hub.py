@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.connection_set import Closable, ConnectionSet
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
 from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
@@ -130,7 +130,7 @@ class Hub(ConnectionSet[Swept]):
 
     def dispatch(
         self, request: Command, peer: Peer, dispatcher: Dispatcher | None
-    ) -> Answer | Steps[Answer]:
+    ) -> Response | Steps[Response]:
         """Have a request handled, with the time of the handlers' clock, by `dispatcher`, the
         connection's own, or by the hub's for None. Never raises, see Dispatcher.dispatch."""
         return (dispatcher or self._dispatcher).dispatch(request, peer, self._handler_clock_ms())

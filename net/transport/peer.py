@@ -102,15 +102,15 @@ class Peer:
         the request does not fit into a frame."""
         if self.closed:
             return Deferred.resolved(None)
-        answer: Deferred[Command | None] = Deferred()
+        response: Deferred[Command | None] = Deferred()
         command.opaque = self._opaque()
         opaque = command.opaque
         self._link.send(command)
         timer = self._link.call_later(timeout_ms, lambda: self._expire(opaque))
         if self._pending is None:
             self._pending = {}
-        self._pending[opaque] = (answer, timer)
-        return answer
+        self._pending[opaque] = (response, timer)
+        return response
 
     def notify(self, command: Command) -> None:
         """Send a one-way request; no-op if the peer is lost. Sets `command.opaque` and ONEWAY_FLAG.
@@ -173,9 +173,9 @@ class Peer:
         self.closed = True
         pending, self._pending = self._pending, None
         callbacks, self._callbacks = self._callbacks, None
-        for answer, timer in (pending or {}).values():
+        for response, timer in (pending or {}).values():
             timer.cancel()
-            _guarded(lambda answer=answer: answer.resolve(None))  # type: ignore[misc]
+            _guarded(lambda response=response: response.resolve(None))  # type: ignore[misc]
         for callback in callbacks or ():
             _guarded(callback)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.hub import Hub
 from turbopump.net.transport.peer import Peer
@@ -45,7 +45,7 @@ class _Work(_Holder):
 
     __slots__ = ("steps",)
 
-    def __init__(self, connection: "ScheduledConnection", steps: Steps[Answer]) -> None:
+    def __init__(self, connection: "ScheduledConnection", steps: Steps[Response]) -> None:
         super().__init__(connection)
         self.steps = steps
 
@@ -141,7 +141,7 @@ class ScheduledConnection(FastConnection):
         elif not self.rests:
             self.resume(_TURN)
 
-    def begin_work(self, request: Command, steps: Steps[Answer]) -> None:
+    def begin_work(self, request: Command, steps: Steps[Response]) -> None:
         """Have the rest of a request handled in steps by the hub, and answer it with their result.
         The connection's later requests wait until then; it is not read."""
         work = self._work = _Work(self, steps)
@@ -149,7 +149,7 @@ class ScheduledConnection(FastConnection):
         self.pause(_STEPS)
         self.hold(1)
         self._hub.area.hold(work, len(request.body) + 1)
-        later: Deferred[Answer] = self._hub.turns.work(self.peer.host[:-4], steps)
+        later: Deferred[Response] = self._hub.turns.work(self.peer.host[:-4], steps)
         later.then(partial(self._worked, work, request))
 
     def give_up_work(self) -> None:
@@ -209,11 +209,11 @@ class ScheduledConnection(FastConnection):
                 self.abort()
             self.continue_drain()
 
-    def _worked(self, work: _Work, request: Command, answer: Answer) -> None:
+    def _worked(self, work: _Work, request: Command, response: Response) -> None:
         self._work, self.rests = None, False
         self._hub.area.hold(work, 0)
         if self.settled(1):
-            self.take(request, answer)
+            self.take(request, response)
         if not self.is_closing:
             self.resume(_STEPS)
             self.go_on_if_free()
@@ -256,7 +256,7 @@ class ScheduledConnection(FastConnection):
         peer is gone or the connection closes."""
         raise NotImplementedError
 
-    def take(self, request: Command, answer: Answer) -> None:
+    def take(self, request: Command, response: Response) -> None:
         """Write the answer to a request: now, once a Deferred resolves, or never (None, or a
         one-way request)."""
         raise NotImplementedError

@@ -99,8 +99,8 @@ class ScrapeServer:
         except Exception:
             logger.exception("the metrics cannot be rendered")
             return _response(HTTPStatus.INTERNAL_SERVER_ERROR)
-        answer = _response(HTTPStatus.OK, body, content_type)
-        return answer.removesuffix(body) if method == "HEAD" else answer
+        response = _response(HTTPStatus.OK, body, content_type)
+        return response.removesuffix(body) if method == "HEAD" else response
 
 
 def _split(field: str) -> tuple[str, str, str]:

@@ -23,7 +23,7 @@ from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 logger = logging.getLogger(__name__)
 
@@ -194,9 +194,9 @@ class _ServerHub(Hub):
         """SYSTEM_BUSY over the limit, GO_AWAY while stopping, else None."""
         if connection in self._refused:
             connection.peer.after_answers(connection.close)
-            return response(request, ResponseCode.SYSTEM_BUSY, _REFUSAL.format(self._limit))
+            return new_response(request, ResponseCode.SYSTEM_BUSY, _REFUSAL.format(self._limit))
         if self.stopping and request.version >= GO_AWAY_SINCE_VERSION:
-            return response(request, ResponseCode.GO_AWAY, _GO_AWAY)
+            return new_response(request, ResponseCode.GO_AWAY, _GO_AWAY)
         return None
 
     def is_free(self, connection: Swept) -> bool:

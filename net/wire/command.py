@@ -131,7 +131,7 @@ def new_request(
     return Command(code, flag=flag, fields=_fields_of(header, fields), body=body)
 
 
-def response(
+def new_response(
     request: Command,
     code: int,
     remark: str | None = None,

@@ -51,10 +51,10 @@ class Backlog:
             for topic, count in self.arrive(share).items():
                 left += count
                 for queue_id in range(4):
-                    answer = await caller.ask(
+                    response = await caller.ask(
                         RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest(topic, queue_id)
                     )
-                    left -= int((answer.fields or {}).get("offset", 0))
+                    left -= int((response.fields or {}).get("offset", 0))
         return left
 
 
@@ -102,8 +102,8 @@ async def ask_all(address: str, requests: Iterator[bytes]) -> None:
     while some := list(itertools.islice(requests, _AT_ONCE)):
         writer.write(b"".join(some))
         for _ in some:
-            answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-            assert b'"code":0' in answer, answer[:500]
+            response = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+            assert b'"code":0' in response, response[:500]
     writer.close()
     await writer.wait_closed()
 
@@ -129,8 +129,8 @@ def _popped(messages: int, groups: int) -> Callable[[str, float], Coroutine[None
                 header = SendMessageRequest(
                     GROUP, "Filled", "TBW102", 4, at % 4, 0, 0, 0, properties="", batch=True
                 )
-                answer = await caller.ask(RequestCode.SEND_MESSAGE, header, body)
-                assert answer.code == ResponseCode.SUCCESS, answer.remark
+                response = await caller.ask(RequestCode.SEND_MESSAGE, header, body)
+                assert response.code == ResponseCode.SUCCESS, response.remark
             names = iter(_groups(groups, share) * (_CALLERS if groups == 1 else 1))
             await asyncio.gather(*(_pop_all(caller, names) for _ in range(_CALLERS)))
 

@@ -22,14 +22,14 @@ from turbopump.net.transport.errors import ConnectionClosed
 from turbopump.pyx.grpc_lane import GrpcLane
 from turbopump.pyx.h2 import DATA, H2Session
 
-ANSWER_MAX: Final = 256 << 10
+RESPONSE_MAX: Final = 256 << 10
 """Maximum size of a server's output for some KB of input, beside the data that calls request."""
 MESSAGE_MAX: Final = 64 << 10
 LARGE: Final = 2_000
 SENDS: Final = f"{PATH}SendMessage"
 ACKS: Final = f"{PATH}AckMessage"
 
-ANSWERS: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+RESPONSES: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 
 _IS_THERE: Final = why_no_grpc() is None
 
@@ -107,7 +107,7 @@ def _said(data: bytes, lane: GrpcLane | None) -> bytes:
         kept.answer(b"late")
     made.loop.wait(1)
     asked = 2 * len(data) + LARGE * data.count(b"/S/Large")
-    assert len(wire.out) <= ANSWER_MAX + asked, f"{len(wire.out)} bytes for {len(data)}"
+    assert len(wire.out) <= RESPONSE_MAX + asked, f"{len(wire.out)} bytes for {len(data)}"
     one.connection_lost(None)
     hub = made.hub
     left = (hub.calls, hub.held, hub.unsent, len(hub.connections))
@@ -154,7 +154,7 @@ async def _answered(data: bytes) -> None:
     (script,) = one.scripts
     assert len(script.client._calls) == 4
     script.say(_server_frames(data), 1 + 16 * (data[1] if len(data) > 1 else 0))
-    assert len(script.out) < ANSWER_MAX + len(data), f"{len(script.out)} for {len(data)} bytes"
+    assert len(script.out) < RESPONSE_MAX + len(data), f"{len(script.out)} for {len(data)} bytes"
     held = [call.reader.held for call in script.client._calls.values() if call.reader]
     assert sum(held) <= len(data)
     await asyncio.sleep(0)
@@ -178,7 +178,7 @@ def _server_frames(data: bytes) -> bytes:
     frames = [frame(h2.SETTINGS)]
     for at, piece in enumerate(pieces):
         stream, ends = 1 + 2 * (at // 3 % 4), at % 3 == 2
-        head = h2.block(ANSWERS) if at % 3 == 0 else b""
+        head = h2.block(RESPONSES) if at % 3 == 0 else b""
         kind = h2.DATA if at % 3 == 1 else h2.HEADERS
         frames.append(frame(kind, stream, head + piece, h2.END_HEADERS | (1 if ends else 0)))
     return b"".join(frames)
@@ -191,7 +191,7 @@ def grpc_answer_seeds() -> Iterator[bytes]:
     for number in range(4):
         yield bytes([2, 40 * number]) + good
     for kind in range(10):
-        yield bytes([1, kind]) + frame(kind, kind % 2, bytes(8)) + h2.headers(1, ANSWERS)
+        yield bytes([1, kind]) + frame(kind, kind % 2, bytes(8)) + h2.headers(1, RESPONSES)
     yield b"\0\0HTTP/1.1 400 Bad Request\r\n\r\n"
     yield b"\0\0\x15\x03\x01\x00\x02\x02\x46"
 

@@ -121,10 +121,10 @@ def test_an_operators_changes_are_there_after_a_restart(tmp_path: Path) -> None:
             for code, address in asked.items():
                 if change:
                     request = new_request(code, body=changes[code])
-                    answer = await client.call(address, request, 10_000)
-                    assert (answer.code, answer.remark) == (0, None)
-                answer = await client.call(address, new_request(code + 1), 10_000)
-                shown[code] = bytes(answer.body)  # type: ignore[arg-type]
+                    response = await client.call(address, request, 10_000)
+                    assert (response.code, response.remark) == (0, None)
+                response = await client.call(address, new_request(code + 1), 10_000)
+                shown[code] = bytes(response.body)  # type: ignore[arg-type]
             await client.close()
             return shown
 

@@ -81,11 +81,11 @@ async def ask(address: str, request: Command) -> Command | None:
         async with asyncio.timeout(seconds):
             while True:
                 head = await reader.readexactly(4)
-                answer = decode(head + await reader.readexactly(int.from_bytes(head, "big")))
+                response = decode(head + await reader.readexactly(int.from_bytes(head, "big")))
                 # A heartbeat is followed by notices: they are requests.
-                if answer.is_response:
-                    assert answer.opaque == request.opaque
-                    return answer
+                if response.is_response:
+                    assert response.opaque == request.opaque
+                    return response
     except TimeoutError:
         assert request.is_oneway, f"no answer to {request}"
         return None
@@ -100,15 +100,15 @@ async def replay(commands: list[Command]) -> dict[int, int]:
         broker, namesrv = cluster.brokers[0].address, cluster.namesrv
         for command in commands:
             for address in (broker, namesrv):
-                answer = await ask(address, command)
-                assert (answer is None) == command.is_oneway, command
-                if answer is not None:
-                    codes[answer.code] = codes.get(answer.code, 0) + 1
-                    mistake = answer.code == 1 and MISTAKES.search(answer.remark or "")
-                    assert not mistake, (command, answer.remark)
+                response = await ask(address, command)
+                assert (response is None) == command.is_oneway, command
+                if response is not None:
+                    codes[response.code] = codes.get(response.code, 0) + 1
+                    mistake = response.code == 1 and MISTAKES.search(response.remark or "")
+                    assert not mistake, (command, response.remark)
         for address, code in ((broker, GET_BROKER_RUNTIME_INFO), (namesrv, GET_ALL_TOPIC_LIST)):
-            answer = await ask(address, new_request(code))
-            assert answer is not None and answer.code == 0
+            response = await ask(address, new_request(code))
+            assert response is not None and response.code == 0
     return codes
 
 

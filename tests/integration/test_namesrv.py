@@ -82,11 +82,11 @@ class Asker:
         return await self.ask(RequestCode.REGISTER_BROKER, body, **fields)
 
     async def brokers(self) -> dict[int, str]:
-        answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
-        if answer.code != 0:
+        response = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+        if response.code != 0:
             return {}
-        assert isinstance(answer.body, bytes)
-        return TopicRouteData.decode(answer.body).broker_datas[0].broker_addrs
+        assert isinstance(response.body, bytes)
+        return TopicRouteData.decode(response.body).broker_datas[0].broker_addrs
 
 
 async def until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
@@ -207,8 +207,8 @@ def test_key_values_and_configuration_survive_a_restart(tmp_path: Path) -> None:
     async def second() -> None:
         async with name_server(tmp_path) as node:
             client = Asker(node)
-            answer = await client.ask(RequestCode.GET_KV_CONFIG, **item)
-            assert answer.fields == {"value": "中"}
+            response = await client.ask(RequestCode.GET_KV_CONFIG, **item)
+            assert response.fields == {"value": "中"}
             await client.client.close()
 
     run(first())

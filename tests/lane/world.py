@@ -44,7 +44,7 @@ class Driven(FastConnection):
         self.world = world
         self.peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
         self.near, self.far = socket.socketpair()
-        self.answers: dict[int, list[bytes]] = {}
+        self.responses: dict[int, list[bytes]] = {}
         self.closed, self.held = False, 0
         self.rest = self.partial = b""
         self.views: list[Any] = []
@@ -114,11 +114,11 @@ class Driven(FastConnection):
         except BlockingIOError:
             pass
         written, self.rest = self.partial + written + self.rest, b""
-        self.partial = take(self.answers, written)
+        self.partial = take(self.responses, written)
 
     def frame(self, view: memoryview) -> bool:
         self.met_version = -1
-        handle(self.world, self.peer, decode(view), self.answers)
+        handle(self.world, self.peer, decode(view), self.responses)
         return True
 
     def bad_length(self, rest: memoryview) -> None:
@@ -155,7 +155,7 @@ class Driven(FastConnection):
         self.ended.append(callback)
 
 
-def take(answers: dict[int, list[bytes]], written: bytes) -> bytes:
+def take(responses: dict[int, list[bytes]], written: bytes) -> bytes:
     """Answers by opaque: their order is free. Returns the beginning of an incomplete one."""
     at = 0
     while len(written) - at >= 4:
@@ -163,26 +163,26 @@ def take(answers: dict[int, list[bytes]], written: bytes) -> bytes:
         if len(written) - at < size:
             break
         frame = written[at : at + size]
-        answers.setdefault(decode(frame).opaque, []).append(frame)
+        responses.setdefault(decode(frame).opaque, []).append(frame)
         at += size
     return written[at:]
 
 
-def handle(world: World, peer: Peer, request: Command, answers: dict[int, list[bytes]]) -> None:
+def handle(world: World, peer: Peer, request: Command, responses: dict[int, list[bytes]]) -> None:
     """A request through the handlers, as the connection gives it to them."""
     peer.version = request.version
-    answer = world.table.dispatch(request, peer, world.now_ms)
-    if isinstance(answer, Deferred):
-        answer.then(partial(note, request, answers))
+    response = world.table.dispatch(request, peer, world.now_ms)
+    if isinstance(response, Deferred):
+        response.then(partial(note, request, responses))
     else:
-        note(request, answers, answer)
+        note(request, responses, response)
 
 
-def note(request: Command, answers: dict[int, list[bytes]], answer: Command | None) -> None:
+def note(request: Command, responses: dict[int, list[bytes]], response: Command | None) -> None:
     """Note the response to a request."""
-    if answer is not None and not request.is_oneway:
-        answer.opaque = request.opaque
-        take(answers, b"".join(bytes(part) for part in encode(answer)))
+    if response is not None and not request.is_oneway:
+        response.opaque = request.opaque
+        take(responses, b"".join(bytes(part) for part in encode(response)))
 
 
 TOPICS = [

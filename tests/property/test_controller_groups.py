@@ -203,7 +203,7 @@ class Groups(RuleBasedStateMachine):
         """Send a heartbeat with the agreed epoch, or with an earlier one."""
         epoch = -1 if self.group is None else self.group.master_epoch - late
         later = self.node.beat_later(broker_id, epoch, size, leased=leased, slow=slow)
-        later.then(lambda answer: self._alive(broker_id, epoch, answer))
+        later.then(lambda response: self._alive(broker_id, epoch, response))
 
     def _alive(self, broker_id: int, epoch: int, answer: Command) -> None:
         response = read_header(headers.BrokerHeartbeatResponse, answer.fields)
@@ -222,10 +222,10 @@ class Groups(RuleBasedStateMachine):
         response = self.node.ask(Code.CONTROLLER_ELECT_MASTER, header, connection=max(broker_id, 0))
         response.then(self._answered)
 
-    def _answered(self, answer: Command) -> None:
+    def _answered(self, response: Command) -> None:
         """Check that a response with a master names the master of that epoch."""
-        found = read_header(headers.ElectMasterResponse, answer.fields)
-        if answer.code in (0, 2011):
+        found = read_header(headers.ElectMasterResponse, response.fields)
+        if response.code in (0, 2011):
             assert found.master_epoch is not None
             assert self.journal.masters[found.master_epoch] == found.master_broker_id
 

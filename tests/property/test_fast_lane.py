@@ -276,7 +276,7 @@ def compare(
         replicas = [Replicas(world) for world in (native, python)] if replicated else []
         driven = Driven(native, turn=turn)
         peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
-        answers: dict[int, list[bytes]] = {}
+        responses: dict[int, list[bytes]] = {}
         pending = b""
         for world in (native, python):
             world.broker.transactions.step(world.now_ms)
@@ -301,7 +301,7 @@ def compare(
                     change_replicas(each, step)
                 continue
             pending += data
-            handle(python, peer, decode(data), answers)
+            handle(python, peer, decode(data), responses)
         driven.feed(pending, cut)
         event(f"sends natively: {min(driven.lane.send_count, 9) // 3 * 3} or more")
         event(f"pulls natively: {min(driven.pulled.found_count, 9) // 3 * 3} or more")
@@ -312,7 +312,7 @@ def compare(
             each.end()
         driven.collect()
         assert driven.held == driven.lane.pending.count == 0
-        check_same(driven, answers, plan, (one, two))
+        check_same(driven, responses, plan, (one, two))
         assert driven.peer.version == peer.version
         one_count, two_count = counted(native), counted(python)
         assert one_count == two_count, (one_count, two_count)
@@ -325,15 +325,15 @@ def compare(
 
 
 def check_same(
-    driven: Driven, answers: dict[int, list[bytes]], plan: list[Any], folders: tuple[str, str]
+    driven: Driven, responses: dict[int, list[bytes]], plan: list[Any], folders: tuple[str, str]
 ) -> None:
     """Check that all responses are equal; a refusal names the damaged file, in folders with names
     of the same length.
     """
-    for frames in driven.answers.values():
+    for frames in driven.responses.values():
         frames[:] = [frame.replace(folders[0].encode(), folders[1].encode()) for frame in frames]
-    both = driven.answers.keys() | answers.keys()
-    differ = [each for each in both if driven.answers.get(each) != answers.get(each)]
+    both = driven.responses.keys() | responses.keys()
+    differ = [each for each in both if driven.responses.get(each) != responses.get(each)]
     assert not differ, [
-        (plan[each], driven.answers.get(each), answers.get(each)) for each in differ
+        (plan[each], driven.responses.get(each), responses.get(each)) for each in differ
     ]

@@ -110,10 +110,10 @@ class Acking:
             init_mode=0,
             order=step["ordered"],
         )
-        answers: dict[int, list[bytes]] = {}
+        responses: dict[int, list[bytes]] = {}
         request = new_request(RequestCode.POP_MESSAGE, header)
-        handle(self.world, self.peer(), request, answers)
-        answered = decode(answers[request.opaque][0])
+        handle(self.world, self.peer(), request, responses)
+        answered = decode(responses[request.opaque][0])
         if answered.code == 0:
             self.popped.append((step["group"], "Plain", messages(answered)))
 
@@ -144,9 +144,9 @@ class Acking:
         group, topic, [(text, queue_id, offset), *_] = self.popped[0]
         header = ChangeInvisibleTimeRequest(group, topic, queue_id, text, offset, 30_000)
         request = new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        answers: dict[int, list[bytes]] = {}
-        handle(self.world, self.peer(), request, answers)
-        assert decode(answers[request.opaque][0]).code == 0
+        responses: dict[int, list[bytes]] = {}
+        handle(self.world, self.peer(), request, responses)
+        assert decode(responses[request.opaque][0]).code == 0
 
     def frames(self, step: dict[str, Any], opaque: int) -> list[bytes]:
         """The acknowledgements of a step, of messages that lie side by side in a pop."""
@@ -283,13 +283,13 @@ def compare(
         native, python = (Acking(make(folder, mode, SIZES)) for folder in (one, two))
         driven = Driven(native.world, turn=turn)
         peer = native.peer()
-        answers: dict[int, list[bytes]] = {}
+        responses: dict[int, list[bytes]] = {}
         pending: list[bytes] = []
 
         def read() -> None:
             driven.feed(b"".join(pending), cut)
             for frame in pending:
-                handle(python.world, peer, decode(frame), answers)
+                handle(python.world, peer, decode(frame), responses)
             python.world.turn()
             # the turn ends: handlers write joined acknowledgements
             native.world.broker.pop.acks.flush()
@@ -311,9 +311,9 @@ def compare(
             acking.world.pass_time(300)
         count = driven.lane.ack_count
         driven.collect()
-        both = driven.answers.keys() | answers.keys()
-        differ = [each for each in both if driven.answers.get(each) != answers.get(each)]
-        assert not differ, [(driven.answers.get(at), answers.get(at)) for at in differ]
+        both = driven.responses.keys() | responses.keys()
+        differ = [each for each in both if driven.responses.get(each) != responses.get(each)]
+        assert not differ, [(driven.responses.get(at), responses.get(at)) for at in differ]
         assert native.counted() == python.counted()
         assert native.records() == python.records()
         for world in (native.world, python.world):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.traffic_model import CLASSES, PAIRS_MAX, SENDS, check, check_properties, reference
 
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.command import FRAME_MAX, LANGUAGES, Command, encode, response
+from turbopump.net.wire.command import FRAME_MAX, LANGUAGES, Command, encode, new_response
 from turbopump.net.wire.header import members_of, read_bool, read_int32, read_int64, read_text
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.headers.send import SendMessageResponse
@@ -338,7 +338,7 @@ def test_send_answers_are_pythons_bytes(
     header = SendMessageResponse(texts, queue_id, offset, transaction_id, batch_id)
     fields = {names.MSG_REGION: region, names.TRACE_ON: "true" if trace_on else "false"}
     wanted = b"".join(
-        map(bytes, encode(response(Command(310, opaque), code, None, header, fields=fields)))
+        map(bytes, encode(new_response(Command(310, opaque), code, None, header, fields=fields)))
     )
     arguments = (
         code,
@@ -374,8 +374,10 @@ def test_pull_answers_are_pythons_bytes(
 ) -> None:
     header = PullMessageResponse(suggested, begin, low, high)
     header.topic_sys_flag, header.group_sys_flag = topic_flag, group_flag
-    answer = response(Command(11, opaque), code, remark, header, [memoryview(bytes(body_size))])
-    wanted = b"".join(map(bytes, encode(answer)))
+    response = new_response(
+        Command(11, opaque), code, remark, header, [memoryview(bytes(body_size))]
+    )
+    wanted = b"".join(map(bytes, encode(response)))
     arguments = (
         code,
         opaque,

@@ -77,13 +77,13 @@ def test_every_request_is_answered(
     for code, fields, body, version in requests:
         request = new_request(code, body=body, fields=fields)
         request.version = version
-        answer = dispatcher.dispatch(request, peer, 1_000)
-        if isinstance(answer, Generator):
-            answer = finish(answer)
-        if isinstance(answer, Deferred):
-            answer = answer.value
-        assert isinstance(answer, Command)
-        assert answer.code in (0, 1, 16, 17, 22)
+        response = dispatcher.dispatch(request, peer, 1_000)
+        if isinstance(response, Generator):
+            response = finish(response)
+        if isinstance(response, Deferred):
+            response = response.value
+        assert isinstance(response, Command)
+        assert response.code in (0, 1, 16, 17, 22)
     assert [record for record in caplog.records if record.exc_info] == []
     server.routes.scan(2**70)
     peer.lost()

@@ -52,7 +52,7 @@ class TracedGroup(Group):
 
     def _do(self, peer: str, raft, action: acts.Action) -> None:
         text = self._text(peer, action)
-        if text and (self.speaks or not isinstance(action, acts.Call | acts.Answer)):
+        if text and (self.speaks or not isinstance(action, acts.Call | acts.Response)):
             self.tell(f"{peer} {text}")
         super()._do(peer, raft, action)
 
@@ -75,7 +75,7 @@ class TracedGroup(Group):
             case acts.Call():
                 self.waiting[peer, action.call] = action.message
                 return f"-> {action.peer_id} {request_text(action.message)}"
-            case acts.Answer():
+            case acts.Response():
                 if not isinstance(action.token, tuple):
                     return f"answers {response_text(action.message, None)}"
                 source, call = action.token
@@ -195,8 +195,8 @@ class Player:
 
     def do_lose(self, which: str) -> None:
         flying = self.group.flying.pop(self._find(which))
-        asking = flying.target if flying.is_answer else flying.source
-        asked = flying.source if flying.is_answer else flying.target
+        asking = flying.target if flying.is_response else flying.source
+        asked = flying.source if flying.is_response else flying.target
         self.group.rafts[asking].on_response(asked, flying.call, None, self.group.now_ms)
         self.group.do(asking)
 

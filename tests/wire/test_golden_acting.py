@@ -155,13 +155,13 @@ def test_our_name_server_says_the_same() -> None:
         dispatcher.dispatch(request, Peer(address, b"", NoLink()), NOW_MS)
     notices.clear()
     master = Peer("192.0.2.1:1", b"", NoLink())
-    answer = dispatcher.dispatch(decode(recorded(901)[0].frame), master, NOW_MS)
-    assert isinstance(answer, Command)
-    assert isinstance(answer.body, bytes)
+    response = dispatcher.dispatch(decode(recorded(901)[0].frame), master, NOW_MS)
+    assert isinstance(response, Command)
+    assert isinstance(response.body, bytes)
     # Its keys are numbers, which RocketMQ writes as no JSON has them; ours reads both.
     for broker_id in members:
-        answer.body = answer.body.replace(b'"%d":' % broker_id, b"%d:" % broker_id)
-    assert answer.body == recorded(901, "response")[0].body
+        response.body = response.body.replace(b'"%d":' % broker_id, b"%d:" % broker_id)
+    assert response.body == recorded(901, "response")[0].body
     dispatcher.dispatch(decode(recorded(103)[0].frame), master, NOW_MS)
     server.on_brokers_changed(
         server.routes.unregister("DefaultCluster", "broker-a", "127.0.0.1:10150")

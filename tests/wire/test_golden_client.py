@@ -64,11 +64,11 @@ def test_answers_to_sends_become_results(all_frames) -> None:
     for golden in all_frames:
         if golden.is_request or golden.truth["requestName"] != "SEND_MESSAGE_V2":
             continue
-        answer = decode(golden.frame)
-        if answer.code == 0:
-            result = send_result(answer, MessageQueue("W", "broker-a", 0), "ID", "a:1")
-            assert result.offset_message_id == answer.fields["msgId"], golden
-            assert result.queue.queue_id == int(answer.fields["queueId"]), golden
+        response = decode(golden.frame)
+        if response.code == 0:
+            result = send_result(response, MessageQueue("W", "broker-a", 0), "ID", "a:1")
+            assert result.offset_message_id == response.fields["msgId"], golden
+            assert result.queue.queue_id == int(response.fields["queueId"]), golden
             seen += 1
     assert seen
 

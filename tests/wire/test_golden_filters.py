@@ -44,5 +44,5 @@ def test_every_answer_is_rocketmqs() -> None:
             with pytest.raises(SqlError, match="Invalid MessageSelector"):
                 compile_sql(sql)
         else:
-            answers = "".join(answer(sql, one) for one in line["properties"])
-            assert answers == line["answers"], sql
+            responses = "".join(answer(sql, one) for one in line["properties"])
+            assert responses == line["answers"], sql

@@ -54,28 +54,28 @@ def test_requests(all_frames, code) -> None:
 
 @pytest.mark.parametrize("code", sorted(RESPONSES), ids=lambda code: code.name)
 def test_responses(all_frames, code) -> None:
-    answers = [
+    responses = [
         one
         for one in all_frames
         if not one.is_request and one.truth["requestName"] == code.name and one.truth["code"] == 0
     ]
-    for golden in answers:
+    for golden in responses:
         header = read_header(RESPONSES[code], golden.truth["extFields"])
         same_fields(golden, write_header(header))
-    assert answers or code == RequestCode.GET_EARLIEST_MSG_STORETIME
+    assert responses or code == RequestCode.GET_EARLIEST_MSG_STORETIME
 
 
 def test_every_pull_answer_carries_the_four_offsets(all_frames) -> None:
     codes = {0, 19, 20, 21}
-    answers = [
+    responses = [
         one
         for one in all_frames
         if not one.is_request
         and one.truth["requestName"] == "PULL_MESSAGE"
         and one.truth["code"] in codes
     ]
-    assert {one.truth["code"] for one in answers} == codes
-    for golden in answers:
+    assert {one.truth["code"] for one in responses} == codes
+    for golden in responses:
         header = read_header(pull.PullMessageResponse, golden.truth["extFields"])
         assert 0 <= header.min_offset <= header.max_offset, golden
 

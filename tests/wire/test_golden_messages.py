@@ -9,15 +9,15 @@ RECORDS_OF = {"PULL_MESSAGE", "LITE_PULL_MESSAGE", "QUERY_MESSAGE", "VIEW_MESSAG
 
 
 def test_answers_with_records(all_frames) -> None:
-    answers = [
+    responses = [
         golden
         for golden in all_frames
         if golden.truth["requestName"] in RECORDS_OF
         and not golden.is_request
         and golden.truth["code"] == 0
     ]
-    assert len(answers) > 20
-    for golden in answers:
+    assert len(responses) > 20
+    for golden in responses:
         messages = decode_messages(golden.body)
         assert sum(message.size for message in messages) == len(golden.body), golden
         for message in messages:

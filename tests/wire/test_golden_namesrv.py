@@ -57,11 +57,11 @@ class Replay:
     def answer(self, golden: Any) -> Command:
         number = golden.truth["connection"]
         peer = self.peers.setdefault(number, Peer(f"192.0.2.1:{number}", b"", NoLink()))
-        answer = self.dispatcher.dispatch(decode(golden.frame), peer, NOW_MS)
-        if isinstance(answer, Deferred):
-            answer = answer.value
-        assert isinstance(answer, Command)
-        return answer
+        response = self.dispatcher.dispatch(decode(golden.frame), peer, NOW_MS)
+        if isinstance(response, Deferred):
+            response = response.value
+        assert isinstance(response, Command)
+        return response
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
@@ -74,14 +74,14 @@ def test_our_answers_are_rocketmqs(capture: str, all_frames: Any) -> None:
         if golden.is_request and golden.truth["to"] == "namesrv":
             reply = theirs.get(golden.truth["frame"])
             replay.learn(golden, reply)
-            answer = replay.answer(golden)
+            response = replay.answer(golden)
             if reply is not None:
-                same_answer(answer, reply)
+                same_response(response, reply)
                 compared += 1
     assert compared >= 8
 
 
-def same_answer(ours: Command, golden: Any) -> None:
+def same_response(ours: Command, golden: Any) -> None:
     theirs = decode(golden.frame)
     assert ours.code == theirs.code, golden
     assert ours.opaque == golden.truth["opaque"]

@@ -4,7 +4,7 @@ byte for byte, and answered as its controllers answered."""
 import random
 
 import pytest
-from tests.sim.raft.group import answer_kind
+from tests.sim.raft.group import response_kind
 from tests.wire.frames import Golden, golden_frames
 
 from turbopump.controller.raft.core import Raft
@@ -51,7 +51,7 @@ def test_there_are_all_kinds() -> None:
 def test_bodies_are_read_and_written_alike(asked: Golden, frame: Golden) -> None:
     kind = REQUESTS[asked.truth["code"]]
     if not frame.is_request:
-        kind = next(answer_kind(message) for message in [decode(kind, asked.body)])
+        kind = next(response_kind(message) for message in [decode(kind, asked.body)])
     message = decode(kind, frame.body)
     assert encode(message) == frame.body
 
@@ -79,8 +79,8 @@ def test_the_first_round_of_votes_is_answered_as_java_answered_it() -> None:
         raft.campaign.run(0, 10)
         raft.take()
         raft.on_request(request, "token", 20)
-        answers = [action for action in raft.take() if hasattr(action, "token")]
-        assert [encode(answer.message) for answer in answers] == [encode(response)]
+        responses = [action for action in raft.take() if hasattr(action, "token")]
+        assert [encode(answer.message) for answer in responses] == [encode(response)]
 
 
 def test_truncate_carries_the_entry() -> None:

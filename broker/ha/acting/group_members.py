@@ -98,7 +98,7 @@ class _Server:
         self.refuses, self.knows = refused, self.knows and not refused
         self.asks_route = refused or not self.knows or self.failures > AGAIN_FIRST
 
-    def counts_as_answer(self, *, is_empty: bool) -> bool:
+    def counts_as_response(self, *, is_empty: bool) -> bool:
         """Note an answer; return whether it counts."""
         if not self.asks_route:
             self.knows, self.refuses, self.failures, self.routes = True, False, 0, 0
@@ -123,7 +123,7 @@ class GroupMembers:
     """Sends a request to a name server."""
     steady_ms: Callable[[], int]
     """Returns the monotonic clock in ms."""
-    on_answer: Callable[[], None] = lambda: None
+    on_response: Callable[[], None] = lambda: None
     """Called after each accepted answer of a name server, when `members` includes it."""
     changed_ms: int = LONG_AGO_MS
     """Time at which a name server last reported other replicas than in its previous answer (the
@@ -197,39 +197,40 @@ class GroupMembers:
         timeout_ms = AGAIN_MS if server.routes and not server.asks_route else TIMEOUT_MS
         self.call(address, request, timeout_ms).then(partial(self._answered, address, server))
 
-    def _answered(self, address: str, server: _Server, answer: Command | str) -> None:
+    def _answered(self, address: str, server: _Server, response: Command | str) -> None:
         server.busy = False
         if server.again:
             server.due_ms = LONG_AGO_MS
         is_refused = (
-            isinstance(answer, Command) and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            isinstance(response, Command)
+            and response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         )
-        if isinstance(answer, str) or is_refused:
+        if isinstance(response, str) or is_refused:
             server.failed(refused=is_refused)
             return
         try:
-            members = self._read_route(answer) if server.asks_route else read_members(answer)
+            members = self._read_route(response) if server.asks_route else read_members(response)
         except BadBody as error:
             logger.warning(
                 "name server %s returned no valid list of the group's members: %s", address, error
             )
             server.failed(refused=False)
             return
-        if not server.counts_as_answer(is_empty=not members):
+        if not server.counts_as_response(is_empty=not members):
             return
         now_ms = self.steady_ms()
         if server.members is None or _replicas(server.members) != _replicas(members):
             self.changed_ms = now_ms
         server.members, server.answered_ms = members, now_ms
-        self.on_answer()
+        self.on_response()
 
-    def _read_route(self, answer: Command) -> dict[int, str]:
+    def _read_route(self, response: Command) -> dict[int, str]:
         """Read the members from the route of the group's special topic. Raises BadBody."""
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return {}
-        if answer.code != ResponseCode.SUCCESS:
-            raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
-        route = TopicRouteData.from_json(bodies.small(answer.body))
+        if response.code != ResponseCode.SUCCESS:
+            raise BadBody(f"answered with code {response.code}: {(response.remark or '')[:200]}")
+        route = TopicRouteData.from_json(bodies.small(response.body))
         found: dict[int, str] = {}
         for group in route.broker_datas:
             if (group.cluster, group.broker_name) == (self.cluster, self.broker_name):
@@ -237,12 +238,12 @@ class GroupMembers:
         return _checked(found)
 
 
-def read_members(answer: Command) -> dict[int, str]:
+def read_members(response: Command) -> dict[int, str]:
     """Read address `host:port` by broker id from the answer to 901. Raises BadBody, also for a
     refusal and for more than MEMBERS_MAX members."""
-    if answer.code != ResponseCode.SUCCESS:
-        raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
-    group = bodies.as_object(bodies.small_object(answer.body).get("brokerMemberGroup") or {})
+    if response.code != ResponseCode.SUCCESS:
+        raise BadBody(f"answered with code {response.code}: {(response.remark or '')[:200]}")
+    group = bodies.as_object(bodies.small_object(response.body).get("brokerMemberGroup") or {})
     addresses = bodies.table(group, "brokerAddrs", bodies.as_text)
     return _checked({bodies.as_int(key, "brokerId"): at for key, at in addresses.items()})
 

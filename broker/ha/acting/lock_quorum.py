@@ -34,7 +34,7 @@ TIMEOUT_MS: Final = 700
 """Time-out in ms of a request to another broker: a client waits a second for the whole (RocketMQ: 1
 s and 2 s, longer than its clients wait)."""
 
-ANSWER_MAX: Final = 256 << 10
+RESPONSE_MAX: Final = 256 << 10
 """Bytes of a voter's answer at most: bodies.READ queues with the longest names take less. It is
 read in one step."""
 
@@ -73,10 +73,10 @@ class LockQuorum:
         votes = _Votes(wanted.queues, total, own_is_old=not self.is_young)
         waiting = len(others)
 
-        def answered(answer: Command | str) -> None:
+        def answered(response: Command | str) -> None:
             nonlocal waiting
             waiting -= 1
-            votes.count(answer)
+            votes.count(response)
             if not asked.done and (waiting == 0 or len(votes.given) == len(wanted.queues)):
                 asked.resolve(votes.given)
 
@@ -116,14 +116,14 @@ class _Votes:
         self._all = dict.fromkeys(queues, 1)
         self._old = dict.fromkeys(queues, int(own_is_old))
 
-    def count(self, answer: Command | str) -> None:
+    def count(self, response: Command | str) -> None:
         """Count another broker's answer; a failed or unreadable one has no vote."""
-        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+        if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
             return
-        if len(answer.body) > ANSWER_MAX:
+        if len(response.body) > RESPONSE_MAX:
             return
         try:
-            members = bodies.load_object(answer.body)
+            members = bodies.load_object(response.body)
             given = bodies.items(members, "lockOKMQSet", MessageQueue.from_json)
             is_old = not bodies.flag(members, YOUNG)
         except BadBody:

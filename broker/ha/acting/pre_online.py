@@ -161,10 +161,10 @@ class PreOnline:
             self._round.close()
             self._round = None
 
-    def _go_on(self, steps: answers.Steps[None], answer: object) -> None:
+    def _go_on(self, steps: answers.Steps[None], response: object) -> None:
         while self._round is steps:
             try:
-                asked = steps.send(answer)
+                asked = steps.send(response)
             except StopIteration:
                 self._ended("")
                 return
@@ -184,7 +184,7 @@ class PreOnline:
             if not later.done:
                 later.then(partial(self._go_on, steps))
                 return
-            answer = later.value
+            response = later.value
 
     def _ended(self, reason: str) -> None:
         self._round = None
@@ -262,11 +262,11 @@ class PreOnline:
         asked_ms, number = broker.steady_ms(), broker.random.getrandbits(62)
         end = LogOffset(broker.store.max_log_offset)
         header = ExchangeHaInfo(broker.ha_address, end, broker.address, number)
-        answer = yield from self._answer(
+        response = yield from self._answer(
             name, new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
         )
-        if answer.code != ResponseCode.SUCCESS:
-            raise NotYet(f"{name} refused its master with code {answer.code}: {answer.remark}")
+        if response.code != ResponseCode.SUCCESS:
+            raise NotYet(f"{name} refused its master with code {response.code}: {response.remark}")
         host = split(self._asked)[0]
         while self.connect_ms and not self._follows(host):
             if broker.steady_ms() - asked_ms > self.connect_ms:
@@ -291,19 +291,19 @@ class PreOnline:
         return host in hosts or (not _is_ip(host) and len(hosts) >= self._replica_count)
 
     def _answer(self, name: str, request: Command) -> answers.Steps[Command]:
-        answer = yield request
-        if isinstance(answer, str):
-            raise NotYet(f"{name}: {answer}")
-        assert isinstance(answer, Command), "a request's answer is a command"
-        return answer
+        response = yield request
+        if isinstance(response, str):
+            raise NotYet(f"{name}: {response}")
+        assert isinstance(response, Command), "a request's answer is a command"
+        return response
 
     def _former(self, name: str) -> answers.Steps[FormerLives]:
         """Ask for its deletions before its notes and offsets: it may learn of more meanwhile."""
         former = FormerLives(self._broker)
         if former.is_needed:
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={LIVES: "true"})
-            answer = yield from self._answer(name, request)
-            former.read_answer((yield from answers.read(answer, as_object)))
+            response = yield from self._answer(name, request)
+            former.read_response((yield from answers.read(response, as_object)))
         return former
 
     def _notes(self, name: str, former: FormerLives, return_number: int = 0) -> answers.Steps[None]:
@@ -318,8 +318,8 @@ class PreOnline:
             pages += 1
             fields = {POP_NOTES: str(after), RETURN_NUMBER: str(return_number)}
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
-            answer = yield from self._answer(name, request)
-            page = (yield from answers.read(answer, as_object)).get(POP_NOTES)
+            response = yield from self._answer(name, request)
+            page = (yield from answers.read(response, as_object)).get(POP_NOTES)
             if page is None:
                 return
             generation, found, more = read_page(page)
@@ -335,8 +335,8 @@ class PreOnline:
             raise NotYet(f"notes of {name} are not saved: {error}")
 
     def _offsets(self, name: str, former: FormerLives) -> answers.Steps[None]:
-        answer = yield from self._answer(name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
-        theirs = yield from answers.read(answer, Offsets.from_json)
+        response = yield from self._answer(name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        theirs = yield from answers.read(response, Offsets.from_json)
         offsets = self._broker.offsets
         for _ in offsets.adopt(theirs.without(*former.current()), None):
             yield self._pause()
@@ -346,8 +346,8 @@ class PreOnline:
     def _progress(self, name: str) -> answers.Steps[None]:
         """Take over its progress of deliveries, all of which are in its log. A replica with a
         longer log is skipped: its deliveries may be lost here."""
-        answer = yield from self._answer(name, new_request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        theirs, end = answers.log_end_of(answer), LogOffset(self._broker.store.max_log_offset)
+        response = yield from self._answer(name, new_request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        theirs, end = answers.log_end_of(response), LogOffset(self._broker.store.max_log_offset)
         if theirs > end:
             logger.warning(
                 "%s has a longer log (%d > %d): its progress of deliveries is ignored",
@@ -356,11 +356,11 @@ class PreOnline:
                 end,
             )
             return
-        answer = yield from self._answer(name, new_request(RequestCode.GET_ALL_DELAY_OFFSET))
-        self._broker.delay.take_newer(*read_progress(answers.checked(answer)))
-        answer = yield from self._answer(name, new_request(RequestCode.GET_TIMER_CHECK_POINT))
-        if answer.code == ResponseCode.SUCCESS:  # RocketMQ without timers answers no checkpoint
-            self._broker.timers.take_newer(answers.timer_checkpoint(answer, self._wall_ms()))
+        response = yield from self._answer(name, new_request(RequestCode.GET_ALL_DELAY_OFFSET))
+        self._broker.delay.take_newer(*read_progress(answers.checked(response)))
+        response = yield from self._answer(name, new_request(RequestCode.GET_TIMER_CHECK_POINT))
+        if response.code == ResponseCode.SUCCESS:  # RocketMQ without timers answers no checkpoint
+            self._broker.timers.take_newer(answers.timer_checkpoint(response, self._wall_ms()))
 
 
 class ElectedPreOnline(PreOnline):

@@ -41,7 +41,7 @@ _Header = (
 )
 
 
-class BadAnswer(Exception):
+class BadResponse(Exception):
     """A refusal, a missing answer or an unreadable one; the text is for the log."""
 
     def __init__(self, reason: str, code: int | None = None) -> None:
@@ -142,52 +142,52 @@ def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: in
 # Answers; all raise BadAnswer
 
 
-def checked(answer: Command | str, *also: int) -> Command:
+def checked(response: Command | str, *also: int) -> Command:
     """Return the answer if it is a success or has one of the codes `also`; raises BadAnswer, with
     the code, for any other answer or none."""
-    if isinstance(answer, str):
-        raise BadAnswer(answer)
-    if answer.code != ResponseCode.SUCCESS and answer.code not in also:
-        raise BadAnswer(answer.remark or f"refused with code {answer.code}", answer.code)
-    return answer
+    if isinstance(response, str):
+        raise BadResponse(response)
+    if response.code != ResponseCode.SUCCESS and response.code not in also:
+        raise BadResponse(response.remark or f"refused with code {response.code}", response.code)
+    return response
 
 
-def read_next_id(answer: Command | str) -> int:
+def read_next_id(response: Command | str) -> int:
     """Read the answer to 1012: a free broker id, 1 or more."""
     try:
-        header = read_header(GetNextBrokerIdResponse, checked(answer).fields)
+        header = read_header(GetNextBrokerIdResponse, checked(response).fields)
     except BadHeader as error:
-        raise BadAnswer(str(error)) from None
+        raise BadResponse(str(error)) from None
     if header.next_broker_id is None or header.next_broker_id <= 0:
-        raise BadAnswer(f"{header.next_broker_id} is not a broker id")
+        raise BadResponse(f"{header.next_broker_id} is not a broker id")
     return header.next_broker_id
 
 
-def read_registered(answer: Command | str) -> GroupState | None:
+def read_registered(response: Command | str) -> GroupState | None:
     """Read the answer to 1003: the group's present state; None while it has no master."""
-    found = checked(answer)
+    found = checked(response)
     group_state = _group_state(RegisterBrokerToControllerResponse, found)
     return group_state if group_state.master is not None else None
 
 
-def read_elected(answer: Command | str) -> GroupState:
+def read_elected(response: Command | str) -> GroupState:
     """Read the answer to 1002: the elected master, or the present master if it stays. Raises
     BadAnswer if there is no master, too."""
-    found = checked(answer, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+    found = checked(response, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
     try:
         header = read_header(ElectMasterResponse, found.fields)
         members = ElectMasterBody.decode(found.body).members if found.body else frozenset()
     except (BadHeader, BadBody) as error:
-        raise BadAnswer(str(error)) from None
+        raise BadResponse(str(error)) from None
     group_state = _made(header, SyncStateSet(members, header.sync_state_set_epoch or 0))
     if group_state.master is None:
-        raise BadAnswer("no master was elected")
+        raise BadResponse("no master was elected")
     return group_state
 
 
-def read_replica_info(answer: Command | str) -> GroupState:
+def read_replica_info(response: Command | str) -> GroupState:
     """Read the answer to 1004; its `master` is None if the group has no master."""
-    return _group_state(GetReplicaInfoResponse, checked(answer))
+    return _group_state(GetReplicaInfoResponse, checked(response))
 
 
 def read_notice(request: Command) -> GroupState:
@@ -196,14 +196,14 @@ def read_notice(request: Command) -> GroupState:
     return _group_state(NotifyBrokerRoleChangedRequest, request)
 
 
-def read_altered(answer: Command | str) -> SyncStateSet:
+def read_altered(response: Command | str) -> SyncStateSet:
     """Read the answer to 1001: the set in force, with its epoch."""
-    found = checked(answer)
+    found = checked(response)
     try:
         header = read_header(AlterSyncStateSetResponse, found.fields)
         members = SyncStateSet.decode(found.body)
     except (BadHeader, BadBody) as error:
-        raise BadAnswer(str(error)) from None
+        raise BadResponse(str(error)) from None
     return SyncStateSet(members.members, max(members.set_epoch, header.new_sync_state_set_epoch))
 
 
@@ -212,7 +212,7 @@ def _group_state(kind: type[_Header], command: Command) -> GroupState:
         header = read_header(kind, command.fields)
         members = SyncStateSet.decode(command.body) if command.body else SyncStateSet()
     except (BadHeader, BadBody) as error:
-        raise BadAnswer(str(error)) from None
+        raise BadResponse(str(error)) from None
     return _made(header, members)
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from turbopump.broker.ha.control import controller_protocol
-from turbopump.broker.ha.control.controller_protocol import BadAnswer, GroupState, Name
+from turbopump.broker.ha.control.controller_protocol import BadResponse, GroupState, Name
 from turbopump.broker.ha.control.controllers import Controllers
 from turbopump.broker.ha.control.identity import Applied, IdentityFiles
 from turbopump.engine.deferred import Deferred
@@ -93,15 +93,15 @@ class ControllerRegistration:
             return known
         applied = files.load_applied()
         if applied is None:
-            answer = yield controllers.ask(controller_protocol.next_id(self._name))
-            broker_id = controller_protocol.read_next_id(answer)
+            response = yield controllers.ask(controller_protocol.next_id(self._name))
+            broker_id = controller_protocol.read_next_id(response)
             applied = Applied(broker_id, f"{address};{self._wall_ms()}")
             yield from self.write(partial(files.save_applied, applied))
         request = controller_protocol.apply_id(self._name, applied.broker_id, applied.check_code)
-        answer = yield controllers.ask(request)
+        response = yield controllers.ask(request)
         try:
-            controller_protocol.checked(answer)
-        except BadAnswer as error:
+            controller_protocol.checked(response)
+        except BadResponse as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
                 yield from self.write(files.drop_applied)  # another broker was first
             raise
@@ -124,8 +124,8 @@ class ControllerRegistration:
             check_code=applied.check_code if applied and applied.broker_id == broker_id else None,
             life=self._life,
         )
-        answer = yield self._controllers.ask(request)
-        group_state = controller_protocol.read_registered(answer)
+        response = yield self._controllers.ask(request)
+        group_state = controller_protocol.read_registered(response)
         self.registered, self.reported_damage = True, damaged
         if self._unclean and not self._doubt_reported:
             yield from self.write(self._on_doubt_reported)

@@ -72,8 +72,8 @@ class Controllers:
             if address not in self._asking:
                 self._asking.add(address)
                 request = new_request(RequestCode.CONTROLLER_GET_METADATA_INFO)
-                answer = self._call(address, request, LOOK_TIMEOUT_MS)
-                answer.then(partial(self._on_metadata, address))
+                response = self._call(address, request, LOOK_TIMEOUT_MS)
+                response.then(partial(self._on_metadata, address))
 
     def ask(self, request: Command, timeout_ms: int = CALL_TIMEOUT_MS) -> Deferred[Command | str]:
         """Send a request to the supposed leader; resolves to its answer of any code, or to the
@@ -82,9 +82,9 @@ class Controllers:
         leader = self.leader
         if not leader:
             return Deferred.resolved(NOBODY_LEADS)
-        answer = self._call(leader, request, timeout_ms)
-        answer.then(partial(self._answered, leader))
-        return answer
+        response = self._call(leader, request, timeout_ms)
+        response.then(partial(self._answered, leader))
+        return response
 
     def set_leader(self, address: str) -> None:
         """Use the controller at `address` as the leader for later requests; if it was not the
@@ -101,19 +101,19 @@ class Controllers:
             self.leader, self._doubted = "", address
             self._due_ms = min(self._due_ms, self._steady_ms())
 
-    def _answered(self, address: str, answer: Command | str) -> None:
-        if isinstance(answer, str) or answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
+    def _answered(self, address: str, response: Command | str) -> None:
+        if isinstance(response, str) or response.code == ResponseCode.CONTROLLER_NOT_LEADER:
             self.drop_leader(address)
 
-    def _on_metadata(self, address: str, answer: Command | str) -> None:
+    def _on_metadata(self, address: str, response: Command | str) -> None:
         self._asking.discard(address)
-        if isinstance(answer, str):
+        if isinstance(response, str):
             self.drop_leader(address)
             return
-        if answer.code != ResponseCode.SUCCESS:
+        if response.code != ResponseCode.SUCCESS:
             return
         try:
-            header = read_header(GetMetaDataResponse, answer.fields)
+            header = read_header(GetMetaDataResponse, response.fields)
         except BadHeader:
             return
         named = header.controller_leader_address or ""

@@ -56,13 +56,13 @@ class ControllerHeartbeats:
         controllers: Controllers,
         call: Call,
         make: Callable[[], Command],
-        on_answer: Callable[[BrokerHeartbeatResponse], None],
+        on_response: Callable[[BrokerHeartbeatResponse], None],
         steady_ms: Callable[[], int],
         *,
         interval_ms: int,
         timeout_ms: int,
     ) -> None:
-        """`make` builds a heartbeat when it is sent; `on_answer` is called with each successful
+        """`make` builds a heartbeat when it is sent; `on_response` is called with each successful
         answer, of any controller, after the lease was updated: a controller of this project sends
         the group's state in it. Times are brokerHeartbeatInterval and
         controllerHeartBeatTimeoutMills."""
@@ -74,7 +74,7 @@ class ControllerHeartbeats:
         self._controllers = controllers
         self._call = call
         self._make = make
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._steady_ms = steady_ms
         self._interval_ms = interval_ms
         self._lease_ms = int(timeout_ms * LEASE_PART)
@@ -128,33 +128,33 @@ class ControllerHeartbeats:
     def _send(self, address: str, link: _Link) -> Deferred[Command | str]:
         now_ms = self._steady_ms()
         link.busy, link.due_ms = True, now_ms + self._interval_ms
-        answer = self._call(address, self._make(), self._call_ms)
-        answer.then(partial(self._answered, address, link, now_ms, self._term))
-        return answer
+        response = self._call(address, self._make(), self._call_ms)
+        response.then(partial(self._answered, address, link, now_ms, self._term))
+        return response
 
     def _answered(
-        self, address: str, link: _Link, sent_ms: int, term: int, answer: Command | str
+        self, address: str, link: _Link, sent_ms: int, term: int, response: Command | str
     ) -> None:
         link.busy = False
         if term != self._term:
             link.due_ms = LONG_AGO_MS
-        if isinstance(answer, str):
+        if isinstance(response, str):
             self._controllers.drop_leader(address)
             return
         if address == self._controllers.leader:
-            self.leader_is_java = answer.language == JAVA
-        if answer.code != ResponseCode.SUCCESS:
+            self.leader_is_java = response.language == JAVA
+        if response.code != ResponseCode.SUCCESS:
             return
         try:
-            header = read_header(BrokerHeartbeatResponse, answer.fields)
+            header = read_header(BrokerHeartbeatResponse, response.fields)
         except BadHeader:
             return
         lease_ms = header.lease_ms or 0
         if header.master_epoch is not None:
             self._controllers.set_leader(address)
-        elif answer.language == JAVA and address == self._controllers.leader:
+        elif response.language == JAVA and address == self._controllers.leader:
             lease_ms = self._lease_ms
         if lease_ms > 0 and term == self._term:
             until_ms = sent_ms + min(lease_ms, self._lease_ms)
             self.lease_until_ms = max(self.lease_until_ms, until_ms)
-        self._on_answer(header)
+        self._on_response(header)

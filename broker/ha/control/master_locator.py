@@ -90,8 +90,8 @@ class MasterLocator:
                 wait_ms = FIRST_ASK_MS if self._asked <= FIRST_ASKS else ASK_MS
             self._due_ms = now_ms + wait_ms
             request = new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHaInfo())
-            answer = self._call(self.address, request, TIMEOUT_MS)
-            answer.then(partial(self._answered, self._search))
+            response = self._call(self.address, request, TIMEOUT_MS)
+            response.then(partial(self._answered, self._search))
 
     def master_reported(self, address: str, ha_address: str, fenced: bool) -> None:
         """If `address` is of the master that is looked for, call `found` now with the address
@@ -102,17 +102,17 @@ class MasterLocator:
             self._due_ms = self._steady_ms() + ASK_AGAIN_MS
             self._found(ha_address, fenced)
 
-    def _answered(self, search: int, answer: Command | str) -> None:
+    def _answered(self, search: int, response: Command | str) -> None:
         if search != self._search:
             return  # answer of an earlier master
         self._busy = False
-        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+        if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
             return
         try:
-            ha_address = read_header(ExchangeHaInfo, answer.fields).master_ha_address
+            ha_address = read_header(ExchangeHaInfo, response.fields).master_ha_address
         except BadHeader:
             return
         if ha_address:
             self._known = True
             self._due_ms = max(self._due_ms, self._steady_ms() + ASK_AGAIN_MS)
-            self._found(ha_address, answer.language != JAVA)
+            self._found(ha_address, response.language != JAVA)

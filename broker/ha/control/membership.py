@@ -32,7 +32,7 @@ from typing import Protocol
 
 from turbopump.broker.ha.control import controller_protocol
 from turbopump.broker.ha.control.candidacy_veto import CandidacyVeto
-from turbopump.broker.ha.control.controller_protocol import BadAnswer, GroupState
+from turbopump.broker.ha.control.controller_protocol import BadResponse, GroupState
 from turbopump.broker.ha.control.controller_registration import (
     UNKNOWN_BROKER,
     ControllerRegistration,
@@ -347,7 +347,7 @@ class Membership:
         group_state = yield from self._register(broker_id)
         alive = yield self.heartbeats.send_now()
         if not alive:
-            raise BadAnswer("the leading controller does not accept this broker's heartbeat")
+            raise BadResponse("the leading controller does not accept this broker's heartbeat")
         if group_state is None:
             group_state = yield from self._elect(broker_id)
         self.stage = Stage.MEMBER
@@ -359,7 +359,7 @@ class Membership:
             return (
                 yield from self.registration.register(broker_id, self._address, damaged=damaged)
             )
-        except BadAnswer as error:
+        except BadResponse as error:
             if error.code in UNKNOWN_BROKER:
                 self._forgotten()
                 yield from self.registration.forget(broker_id)
@@ -367,10 +367,10 @@ class Membership:
 
     def _elect(self, broker_id: int) -> Steps[GroupState]:
         request = controller_protocol.elect(self.options.name, broker_id, self._wall_ms())
-        answer: Command | str = yield self.controllers.ask(request)
+        response: Command | str = yield self.controllers.ask(request)
         try:
-            return controller_protocol.read_elected(answer)
-        except BadAnswer as error:
+            return controller_protocol.read_elected(response)
+        except BadResponse as error:
             self._unknown = error.code in UNKNOWN_BROKER
             raise
 
@@ -384,10 +384,10 @@ class Membership:
             yield from self._register(self.own_id)
             if self._service.is_master:
                 self._decline("its log is damaged")
-        answer = yield self.controllers.ask(controller_protocol.replica_info(self.options.name))
+        response = yield self.controllers.ask(controller_protocol.replica_info(self.options.name))
         try:
-            group_state = controller_protocol.read_replica_info(answer)
-        except BadAnswer as error:
+            group_state = controller_protocol.read_replica_info(response)
+        except BadResponse as error:
             if error.code not in UNKNOWN_BROKER:
                 raise
             found = yield from self._register(self.own_id)
@@ -398,7 +398,7 @@ class Membership:
                 return
             alive: bool = yield self.heartbeats.send_now()
             if not alive:
-                raise BadAnswer("the leading controller does not accept this broker's heartbeat")
+                raise BadResponse("the leading controller does not accept this broker's heartbeat")
             group_state = yield from self._elect(self.own_id)
         self._take(group_state)
 

@@ -16,7 +16,7 @@ Tests: tests/unit/broker/ha/control/test_membership.py
 import logging
 from collections.abc import Callable
 
-from turbopump.broker.ha.control.controller_protocol import BadAnswer
+from turbopump.broker.ha.control.controller_protocol import BadResponse
 from turbopump.broker.ha.control.controller_registration import Steps
 from turbopump.broker.ha.control.identity import IdentityError
 from turbopump.engine.types import LONG_AGO_MS, StoreError
@@ -77,7 +77,7 @@ class RetryLoop:
                 later = script.send(value)
             except StopIteration:
                 wait_ms = self._period_ms
-            except (BadAnswer, IdentityError, OSError, StoreError) as error:
+            except (BadResponse, IdentityError, OSError, StoreError) as error:
                 reason, wait_ms = str(error), AGAIN_MS
             else:
                 if not later.done:

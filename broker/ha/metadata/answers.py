@@ -94,26 +94,26 @@ class Table:
     """All JSON members of the first page's body."""
 
 
-def checked(answer: Command) -> dict[str, Any]:
+def checked(response: Command) -> dict[str, Any]:
     """Return the JSON object in the body of a successful answer. Raises BadBody, also for an answer
     with another code."""
-    if answer.code != ResponseCode.SUCCESS:
-        raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
-    return bodies.load_object(answer.body)
+    if response.code != ResponseCode.SUCCESS:
+        raise BadBody(f"answered with code {response.code}: {(response.remark or '')[:200]}")
+    return bodies.load_object(response.body)
 
 
-def read(answer: Command, reader: Callable[[Any], T]) -> Steps[T]:
+def read(response: Command, reader: Callable[[Any], T]) -> Steps[T]:
     """Return `reader(body)` for the JSON object of a successful answer; a large body is read by
     another thread, so `reader` must touch no shared state. Raises BadBody, its own and the
     reader's."""
 
     def work() -> T | ValueError:
         try:
-            return reader(checked(answer))
+            return reader(checked(response))
         except BadBody as error:
             return error
 
-    result = work() if len(answer.body) <= MAX_INLINE else (yield work)
+    result = work() if len(response.body) <= MAX_INLINE else (yield work)
     if isinstance(result, Exception):
         raise BadBody(str(result))
     return cast(T, result)
@@ -154,9 +154,9 @@ def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str)
         size = 0
         for _ in range(MAX_PAGES):
             first, text = (0, "") if found is None else (len(found.entries), _text(found.version))
-            answer = yield ask(first, text)
-            members = yield from read(answer, as_object)
-            size += len(answer.body)
+            response = yield ask(first, text)
+            members = yield from read(response, as_object)
+            size += len(response.body)
             if size > MAX_TABLE:
                 raise BadBody(f"{table_name} has over {MAX_TABLE} bytes")
             page = as_object(members.get(table_name) or {})
@@ -168,7 +168,7 @@ def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str)
                 found.entries.update(page)
             else:
                 break
-            total = answer.fields.get(total_name)
+            total = response.fields.get(total_name)
             if total is None or len(found.entries) >= as_int(total, total_name):
                 return found
             if not page:
@@ -186,21 +186,21 @@ def log_end() -> Steps[LogOffset]:
     return log_end_of((yield new_request(RequestCode.GET_BROKER_RUNTIME_INFO)))
 
 
-def log_end_of(answer: Command) -> LogOffset:
+def log_end_of(response: Command) -> LogOffset:
     """Read the log offset after the last byte of a broker's log from its answer to 28. Raises
     BadBody."""
-    members = as_object(checked(answer).get("table"))
+    members = as_object(checked(response).get("table"))
     end = bodies.number(members, "commitLogMaxOffset", -1)
     if end < 0:
         raise BadBody("its answer lacks the end of its log")
     return LogOffset(end)
 
 
-def timer_checkpoint(answer: Command, now_ms: int) -> TimerCheckpoint:
+def timer_checkpoint(response: Command, now_ms: int) -> TimerCheckpoint:
     """Read the master's progress of timers from its answer to 60; `now_ms` is the wall clock, in ms
     since 1970. Raises BadBody, also for a progress over MAX_CLOCK_AHEAD_MS after `now_ms`: with it
     a broker would deliver nothing before that time."""
-    body = answer.body
+    body = response.body
     try:
         found = decode(b"".join(body) if isinstance(body, list) else body)
     except ValueError as error:

@@ -49,10 +49,10 @@ class FormerLives:
         """Whether any deletion is known here: otherwise the peer need not be asked."""
         return any(known_deletions(self._broker).values())
 
-    def read_answer(self, answer: Any) -> None:
+    def read_response(self, response: Any) -> None:
         """Read the JSON body of a peer's answer to 43; a peer that omits the member LIVES counts as
         knowing all deletions. Raises BadBody."""
-        lives = as_object(answer).get(LIVES)
+        lives = as_object(response).get(LIVES)
         if lives is None:
             return
         members = as_object(lives)
@@ -61,7 +61,7 @@ class FormerLives:
 
     def current(self) -> Former:
         """Return the topics and groups whose last deletion, as known here at this moment, the peer
-        did not know when it answered; empty before `read_answer`."""
+        did not know when it answered; empty before `read_response`."""
         if self._topics is None:
             return Former(frozenset(), frozenset())
         mine = known_deletions(self._broker)

@@ -290,27 +290,27 @@ class MetadataFollower:
         self,
         now: Following,
         steps: answers.Steps[None],
-        answer: object,
+        response: object,
     ) -> None:
         while True:
             if self._following is not now:
                 steps.close()  # another term: pending requests of this one do not count
                 return
-            if isinstance(answer, str):
-                now.errors.append(answer)
+            if isinstance(response, str):
+                now.errors.append(response)
                 self._ended(now, reached=False)
                 return
             try:
-                if isinstance(answer, Command):
-                    now.bytes += len(answer.body)
-                asked = steps.send(answer)
+                if isinstance(response, Command):
+                    now.bytes += len(response.body)
+                asked = steps.send(response)
             except StopIteration:
                 self._ended(now, reached=True)
                 return
             later: Deferred[Any]
             if asked is None:
                 if self._pause is None:
-                    answer = None
+                    response = None
                     continue
                 later = self._pause()
             elif isinstance(asked, Command):
@@ -322,7 +322,7 @@ class MetadataFollower:
             if not later.done:
                 later.then(partial(self._go_on, now, steps))
                 return
-            answer = later.value
+            response = later.value
 
     def _ended(self, now: Following, reached: bool) -> None:
         steady_ms = self._broker.steady_ms()
@@ -485,10 +485,10 @@ class MetadataFollower:
     def _offsets(self, now: Following) -> answers.Steps[None]:
         may_act = self._broker.config.replication.enable_slave_acting_master
         fields = {TAKES_NOTES: "true"} if may_act else None
-        answer = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
-        theirs = yield from answers.read(answer, Offsets.from_json)
+        response = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
+        theirs = yield from answers.read(response, Offsets.from_json)
         if may_act:
-            self._broker.pop.notes.set_master_takes(master_takes=TAKES_NOTES in answer.fields)
+            self._broker.pop.notes.set_master_takes(master_takes=TAKES_NOTES in response.fields)
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
         # Offsets of topics that are restarted are copied once more, after the deletion.
@@ -508,8 +508,8 @@ class MetadataFollower:
         return True
 
     def _delay(self, now: Following) -> answers.Steps[None]:
-        answer = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)
-        progress, version = read_progress(answers.checked(answer))
+        response = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)
+        progress, version = read_progress(answers.checked(response))
         delay = self._broker.delay
         end, progress = LogOffset(0), delay.merged(progress, version)
         if progress != delay.progress():
@@ -520,15 +520,15 @@ class MetadataFollower:
         """Copy the timers' progress and metrics (60 and 61); a RocketMQ broker without timers
         answers neither."""
         timers = self._broker.timers
-        answer = yield new_request(RequestCode.GET_TIMER_CHECK_POINT)
-        if answer.code != ResponseCode.SUCCESS:
+        response = yield new_request(RequestCode.GET_TIMER_CHECK_POINT)
+        if response.code != ResponseCode.SUCCESS:
             return
-        theirs = answers.timer_checkpoint(answer, self._now_ms)
+        theirs = answers.timer_checkpoint(response, self._now_ms)
         if timers.is_behind_master(theirs):
             end = yield from answers.log_end()
             timers.adopt(theirs, end)
-        answer = yield new_request(RequestCode.GET_TIMER_METRICS)
-        timers.metrics.take(answers.checked(answer))
+        response = yield new_request(RequestCode.GET_TIMER_METRICS)
+        timers.metrics.take(answers.checked(response))
 
     def _modes(self, now: Following) -> answers.Steps[None]:
         """Copy the request modes of groups and the last assignments of queues (402)."""

@@ -8,16 +8,16 @@ notice.
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.json_responses import answer_json
+from turbopump.broker.handlers.json_responses import json_response
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.tables.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
 from turbopump.engine.deferred import Deferred
 from turbopump.net.config.updates import LISTED_MAX, parse_update
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import GetBrokerConfigResponse, ViewBrokerStatsDataRequest
 from turbopump.net.wire.java_properties import (
@@ -41,9 +41,9 @@ class ConfigRequests:
         configuration is in the header as JSON."""
         header = GetBrokerConfigResponse(bodies.dump(self._version.to_json()).decode())
         body = format_properties(self._broker.config.values()).encode()
-        return response(request, ResponseCode.SUCCESS, header=header, body=body)
+        return new_response(request, ResponseCode.SUCCESS, header=header, body=body)
 
-    def update(self, request: Command, _peer: Peer, now_ms: int) -> Answer:
+    def update(self, request: Command, _peer: Peer, now_ms: int) -> Response:
         """Handle 25: either all keys take effect at once and are saved, or none, and the answer
         names the invalid keys. Keys that are accepted but have no effect are listed in the remark.
         RocketMQ answers 0 to a request without a body.
@@ -54,17 +54,17 @@ class ConfigRequests:
         broker = self._broker
         assert not isinstance(request.body, list), "a decoded body is bytes"
         if not request.body:
-            return response(request, ResponseCode.SUCCESS)
+            return new_response(request, ResponseCode.SUCCESS)
         try:
             properties = parse_update(request.body)
         except PropertiesError as error:
-            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+            return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
         config = broker.config
         if any(config.is_black_listed(item.key) for item in properties):
             remark = "Can not update config in black list."
-            return response(request, ResponseCode.NO_PERMISSION, remark)
+            return new_response(request, ResponseCode.NO_PERMISSION, remark)
         if not properties:
-            return response(request, ResponseCode.SYSTEM_ERROR, "no key=value was sent")
+            return new_response(request, ResponseCode.SYSTEM_ERROR, "no key=value was sent")
         shown = config.values()
         # Unchanged values are dropped: tools may send back everything that 26 returned.
         properties = [
@@ -74,12 +74,12 @@ class ConfigRequests:
         ]
         refused = [why for item in properties if (why := config.why_not(item))]
         if refused:
-            return response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:LISTED_MAX]))
+            return new_response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:LISTED_MAX]))
         permission = config.broker_permission
         try:
             notes = config.update(properties)
         except PropertiesError as error:
-            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+            return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
         self._version = self._version.next(now_ms)
         if not config.path:
             notes.append("in force until this broker stops: it has no configuration file")
@@ -94,8 +94,8 @@ class ConfigRequests:
         def saved(error: OSError | None) -> None:
             lost = [] if error is None else [f"in force, but lost at a restart: {error}"]
             remark = "; ".join(notes + lost) or None
-            answer = response(request, ResponseCode.SUCCESS, remark)
-            registered.then(lambda _nothing: answered.resolve(answer))
+            response = new_response(request, ResponseCode.SUCCESS, remark)
+            registered.then(lambda _nothing: answered.resolve(response))
 
         broker.save_config(properties).then(saved)
         return answered
@@ -122,7 +122,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _runtime_info(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
-    return answer_json(request, {"table": runtime_table(broker, now_ms)})
+    return json_response(request, {"table": runtime_table(broker, now_ms)})
 
 
 def _stats_data(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
@@ -136,11 +136,11 @@ def _stats_data(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: i
         found = broker.statistics.find(name, key)
     if found is None:
         remark = f"The stats <{name}> <{key}> not exist"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     minute, hour, day = found
     body = {
         "statsDay": day.to_json(),
         "statsHour": hour.to_json(),
         "statsMinute": minute.to_json(),
     }
-    return answer_json(request, body)
+    return json_response(request, body)

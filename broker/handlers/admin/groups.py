@@ -13,9 +13,9 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.admin.deleting import ending_ms
 from turbopump.broker.handlers.json_responses import (
     MAX_LISTED,
-    answer_in_steps,
-    answer_json,
+    json_response,
     page,
+    response_in_steps,
     topic_list,
 )
 from turbopump.broker.tables.groups import FORBIDDEN_READ, MAX_BANS, MAX_BEAN, MAX_GROUPS
@@ -25,7 +25,7 @@ from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import (
@@ -56,7 +56,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 def _put_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Steps[Command]:
     if not request.body:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     wanted = SubscriptionGroupConfig.from_json(bodies.small(request.body))
     return (yield from _put_all(broker, request, [wanted], now_ms))
 
@@ -71,7 +71,7 @@ def _put_groups(
     )
     if len(wanted) > MAX_LISTED:
         remark = f"{len(wanted)} groups in one request, over {MAX_LISTED}"
-        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+        return new_response(request, ResponseCode.INVALID_PARAMETER, remark)
     return (yield from _put_all(broker, request, wanted, now_ms))
 
 
@@ -85,23 +85,23 @@ def _put_all(
             yield
         wrong = validate_group_name(group.group_name)
         if wrong is not None:
-            return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+            return new_response(request, ResponseCode.INVALID_PARAMETER, wrong)
         if len(group.encode()) > MAX_BEAN:
             remark = f"the configuration of group {group.group_name} has more than {MAX_BEAN} bytes"
-            return response(request, ResponseCode.INVALID_PARAMETER, remark)
+            return new_response(request, ResponseCode.INVALID_PARAMETER, remark)
         before = known.get(group.group_name)
         try:
             current = before.attributes if before else None
             attributes = apply_group_attributes(current, group.attributes)
         except BadAttributes as error:
-            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+            return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
         changed.append(replace(group, attributes=attributes))
     new = {group.group_name for group in groups if known.get(group.group_name) is None}
     if len(known) + len(new) > MAX_GROUPS:
         remark = f"a broker holds at most {MAX_GROUPS} groups"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     broker.groups.put_all(changed, now_ms)
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _delete_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
@@ -116,7 +116,7 @@ def _delete_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
         # the next acknowledgements go through the handler, which compares handles with the deletion
         # time
         broker.fast.acks.forget_all()
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _all_groups(
@@ -130,9 +130,9 @@ def _all_groups(
     key = broker.groups.state if len(names) == len(everything) else None
     total = GetAllSubscriptionGroupResponse(len(everything))
     body = broker.groups.body(names)
-    answer = yield from answer_in_steps(request, body, total, kept=kept, key=key)
+    response = yield from response_in_steps(request, body, total, kept=kept, key=key)
     broker.saver.promise_nothing()  # the answer does not promise that the table is saved
-    return answer
+    return response
 
 
 def _group_config(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
@@ -141,8 +141,8 @@ def _group_config(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
     group = broker.groups.find(name, now_ms)
     if group is None:
         remark = f"No group in this broker. group: {name}"
-        return response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-    return answer_json(request, group.to_json())
+        return new_response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    return json_response(request, group.to_json())
 
 
 def _forbidden(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
@@ -152,11 +152,11 @@ def _forbidden(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
     if header.readable is not None:
         wrong = validate_group_name(header.group) or validate_topic_name(header.topic)
         if wrong is not None:
-            return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+            return new_response(request, ResponseCode.INVALID_PARAMETER, wrong)
         bans = sum(map(len, broker.groups.all_forbidden().values()))
         if not mask and not header.readable and bans >= MAX_BANS:
             remark = f"a broker holds at most {MAX_BANS} bans"
-            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
         mask = mask & ~FORBIDDEN_READ if header.readable else mask | FORBIDDEN_READ
         broker.groups.set_forbidden(header.group, header.topic, mask, now_ms)
     body = {
@@ -164,7 +164,7 @@ def _forbidden(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
         "readable": not mask & FORBIDDEN_READ,
         "topic": header.topic,
     }
-    return answer_json(request, body)
+    return json_response(request, body)
 
 
 def _topics_of_group(
@@ -172,7 +172,7 @@ def _topics_of_group(
 ) -> Steps[Command]:
     group = read_header(QueryTopicsByConsumerRequest, request.fields).group
     topics = yield from broker.offsets.topics_in_steps(group)
-    return (yield from answer_in_steps(request, topic_list(topics, broker.address)))
+    return (yield from response_in_steps(request, topic_list(topics, broker.address)))
 
 
 def _subscription(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
@@ -183,4 +183,4 @@ def _subscription(broker: BrokerContext, request: Command, _peer: Peer, _now_ms:
         "subscriptionData": subscription.to_json() if subscription else None,
         "topic": header.topic,
     }
-    return answer_json(request, body)
+    return json_response(request, body)

@@ -15,10 +15,10 @@ from turbopump.broker.ha.metadata.former import LIVES, known_deletions
 from turbopump.broker.handlers.client_relay import push_reset
 from turbopump.broker.handlers.json_responses import (
     Pace,
-    answer_in_steps,
-    answer_json,
+    json_response,
     queue_key,
     queue_map_in_steps,
+    response_in_steps,
     too_long,
 )
 from turbopump.broker.pop.acting_journal import POP_NOTES, RETURN_NUMBER, TAKES_NOTES
@@ -28,12 +28,12 @@ from turbopump.engine.disk.json_table import Content
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.json_steps import LazyItems
 from turbopump.engine.types import Boundary, QueueOffset
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import as_int
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import (
     CloneGroupOffsetRequest,
@@ -107,7 +107,7 @@ def _consume_stats(
     body = {"consumeTps": rate, "offsetTable": table}
     if popped:
         body["popInflight"] = popped
-    return (yield from answer_in_steps(request, body))
+    return (yield from response_in_steps(request, body))
 
 
 def _broker_consume_stats(
@@ -152,7 +152,7 @@ def _broker_consume_stats(
         "totalDiff": behind,
         "totalInflightDiff": in_flight,
     }
-    return (yield from answer_in_steps(request, body))
+    return (yield from response_in_steps(request, body))
 
 
 def _concerns(broker: BrokerContext, group: str, topic: str) -> bool:
@@ -208,12 +208,12 @@ def _time_span(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
     topic = broker.topics.get(header.topic)
     if topic is None:
         remark = f"topic[{header.topic}] not exist"
-        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+        return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     queues = LazyItems(
         range(topic.write_queue_nums),
         lambda queue_id: _span(broker, header.group, header.topic, queue_id, now_ms),
     )
-    return (yield from answer_in_steps(request, {"consumeTimeSpanSet": queues}))
+    return (yield from response_in_steps(request, {"consumeTimeSpanSet": queues}))
 
 
 def _span(
@@ -277,7 +277,7 @@ def _correction_offset(
             yield
     # Keys are quoted: the fastjson2 of mqadmin 5.5.0 refuses bare numbers, and every version reads
     # text.
-    return (yield from answer_in_steps(request, {"correctionOffsets": lowest}))
+    return (yield from response_in_steps(request, {"correctionOffsets": lowest}))
 
 
 def _clone_offsets(
@@ -288,10 +288,10 @@ def _clone_offsets(
     header = read_header(CloneGroupOffsetRequest, request.fields)
     source = header.src_group
     if not source and not header.dest_group:
-        return response(request, ResponseCode.SUCCESS)  # as RocketMQ without names
+        return new_response(request, ResponseCode.SUCCESS)  # as RocketMQ without names
     wrong = validate_group_name(header.dest_group)
     if wrong is not None:  # RocketMQ accepts any name
-        return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+        return new_response(request, ResponseCode.INVALID_PARAMETER, wrong)
     if header.topic:
         topics = [header.topic]
     else:
@@ -304,7 +304,7 @@ def _clone_offsets(
         if header.offline or _concerns(broker, source, topic):
             for _ in broker.offsets.clone(source, header.dest_group, topic, now_ms):
                 yield
-    return response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SUCCESS)
 
 
 def _reset_offset(
@@ -316,10 +316,10 @@ def _reset_offset(
     topic = broker.topics.get(header.topic)
     if topic is None:
         remark = f"Topic {header.topic} does not exist"
-        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+        return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     if broker.groups.get(header.group) is None:
         remark = f"Group {header.group} does not exist"
-        return response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return new_response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if not broker.config.use_server_side_reset_offset:
         queues = topic.write_queue_nums
         return (yield from _reset_by_clients(broker, request, header, queues, now_ms))
@@ -327,7 +327,7 @@ def _reset_offset(
     if header.queue_id >= 0:
         if header.queue_id not in asked:
             remark = f"queue {header.queue_id} is not one of {len(asked)} of topic {header.topic}"
-            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
         asked = range(header.queue_id, header.queue_id + 1)
     targets: dict[int, QueueOffset] = {}
     for queue_id in asked:
@@ -339,10 +339,10 @@ def _reset_offset(
         end = broker.store.max_queue_offset(header.topic, header.queue_id)
         if not first <= header.offset <= end + 1:
             remark = f"Target offset {header.offset} not in consume queue range [{first}-{end}]"
-            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
         targets[header.queue_id] = QueueOffset(header.offset)
     if not targets:
-        return response(request, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        return new_response(request, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
     for number, (queue_id, target) in enumerate(targets.items(), 1):
         broker.offsets.set_reset(header.group, header.topic, queue_id, target, now_ms)
         broker.held_pulls.touch(header.topic, queue_id)
@@ -350,9 +350,9 @@ def _reset_offset(
             yield
             if broker.topics.get(header.topic) is not topic:
                 remark = f"Topic {header.topic} was changed meanwhile"
-                return response(request, ResponseCode.SYSTEM_ERROR, remark)
+                return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     table = yield from queue_map_in_steps(header.topic, broker.config.broker_name, targets)
-    return (yield from answer_in_steps(request, {"offsetTable": table}))
+    return (yield from response_in_steps(request, {"offsetTable": table}))
 
 
 def _reset_by_clients(
@@ -363,7 +363,7 @@ def _reset_by_clients(
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
         if consumed < 0:
             remark = f"THe consumer group <{header.group}> not exist"
-            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
         target = _offset_at(broker, header.topic, queue_id, header.timestamp, now_ms)
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
         targets[queue] = target if header.is_force else min(target, consumed)
@@ -384,7 +384,7 @@ def _offset_at(
 
 def _all_offsets(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Steps[Answer]:
+) -> Steps[Response]:
     """Answer 43 with the content of consumerOffset.json, for a replica.
 
     A Turbopump broker may instead ask for the notes of pops that were served by an acting replica,
@@ -392,12 +392,12 @@ def _all_offsets(
     ask whether this master accepts such notes.
     """
     if LIVES in request.fields:
-        return answer_json(request, {LIVES: known_deletions(broker)})
+        return json_response(request, {LIVES: known_deletions(broker)})
     after = request.fields.get(POP_NOTES)
     if after is not None:
         number = as_int(request.fields.get(RETURN_NUMBER, "0"), RETURN_NUMBER)
         page = broker.pop.notes.page(as_int(after, POP_NOTES), number)
-        return answer_json(request, {POP_NOTES: page})
+        return json_response(request, {POP_NOTES: page})
     replication = broker.config.replication
     takes = replication.waits_to_lead or (
         replication.is_elected and replication.enable_slave_acting_master
@@ -407,10 +407,10 @@ def _all_offsets(
         return _with_text(request, broker.offsets.take(), fields)
     content = yield from broker.offsets.take_in_steps()
 
-    def answered(answer: Command | OSError) -> Command:
-        if isinstance(answer, Command):
-            return answer
-        return response(request, ResponseCode.SYSTEM_ERROR, str(answer))
+    def answered(response: Command | OSError) -> Command:
+        if isinstance(response, Command):
+            return response
+        return new_response(request, ResponseCode.SYSTEM_ERROR, str(response))
 
     return broker.saver.run_on_disk_thread(lambda: _with_text(request, content, fields)).map(
         answered
@@ -419,7 +419,7 @@ def _all_offsets(
 
 def _with_text(request: Command, content: Content, fields: dict[str, str] | None = None) -> Command:
     body = b"".join([fastjson.compact(piece) for piece in content()])
-    return response(request, ResponseCode.SUCCESS, body=body, fields=fields)
+    return new_response(request, ResponseCode.SUCCESS, body=body, fields=fields)
 
 
 def _delay_offsets(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
@@ -433,4 +433,4 @@ def _delay_offsets(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
         "dataVersion": broker.delay.durable.data_version.to_json(),
         "offsetTable": broker.delay.safe_progress(),
     }
-    return answer_json(request, body)
+    return json_response(request, body)

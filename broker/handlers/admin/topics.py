@@ -17,10 +17,10 @@ from turbopump.broker.handlers.admin.deleting import ending_ms
 from turbopump.broker.handlers.json_responses import (
     MAX_LISTED,
     Pace,
-    answer_in_steps,
-    answer_json,
+    json_response,
     page,
     queue_key,
+    response_in_steps,
     topic_list,
 )
 from turbopump.broker.tables.table_saver import not_saved
@@ -43,12 +43,12 @@ from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.json_steps import Lazy
 from turbopump.engine.types import QueueOffset, StoreError
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import (
     CreateTopicRequest,
@@ -106,7 +106,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.DELETE_EXPIRED_COMMITLOG, partial(_delete_expired, broker))
 
 
-def _create_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
+def _create_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
     header = read_header(CreateTopicRequest, request.fields)
     wanted = TopicConfig(
         topic_name=header.topic,
@@ -121,20 +121,20 @@ def _create_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
         attributes = parse_attributes(header.attributes)
         return _put_topics(broker, request, [_checked(broker, wanted, attributes)], now_ms)
     except BadAttributes as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
     except _Refused as refused:
-        return response(request, refused.code, refused.remark)
+        return new_response(request, refused.code, refused.remark)
 
 
 def _create_topics(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
-) -> Steps[Answer]:
+) -> Steps[Response]:
     """Handle 18: create or change all topics of a list, or none of them."""
     members = yield from bodies.object_in_steps(request.body)
     listed = yield from bodies.items_in_steps(members, "topicConfigList", TopicConfig.from_json)
     if len(listed) > MAX_LISTED:
         remark = f"{len(listed)} topics in one request, over {MAX_LISTED}"
-        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+        return new_response(request, ResponseCode.INVALID_PARAMETER, remark)
     try:
         checked: list[TopicConfig] = []
         for wanted in listed:
@@ -143,27 +143,27 @@ def _create_topics(
                 yield
         return _put_topics(broker, request, checked, now_ms)
     except BadAttributes as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
     except _Refused as refused:
-        return response(request, refused.code, refused.remark)
+        return new_response(request, refused.code, refused.remark)
 
 
 def _put_topics(
     broker: BrokerContext, request: Command, topics: list[TopicConfig], now_ms: int
-) -> Answer:
+) -> Response:
     """Store the topics; answered once the name servers have them, so that the next route request
     sees the change."""
     known = broker.topics
     changed = [topic for topic in topics if known.peek(topic.topic_name) != topic]
     if not changed:
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     new = sum(known.peek(topic.topic_name) is None for topic in changed)
     if len(known) + new > MAX_TOPICS:
         remark = f"a broker holds at most {MAX_TOPICS} topics"
-        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     broker.topics.put_all(changed, now_ms)
     announced = broker.register_topics([topic.topic_name for topic in changed])
-    return announced.map(lambda _nothing: response(request, ResponseCode.SUCCESS))
+    return announced.map(lambda _nothing: new_response(request, ResponseCode.SUCCESS))
 
 
 def _checked(
@@ -210,7 +210,7 @@ def _check_not_system(broker: BrokerContext, name: str) -> None:
 
 def _delete_topic(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
-) -> Steps[Answer]:
+) -> Steps[Response]:
     """Handle 215: delete a topic's configuration, offsets and queues, and the pop retry topics of
     its groups."""
     name = read_header(DeleteTopicRequest, request.fields).topic
@@ -218,16 +218,16 @@ def _delete_topic(
     if wrong is not None and (broker.topics.get(name) is None or not is_folder_name(name)):
         # RocketMQ answers 0 and does nothing. A topic created under older name rules may still be
         # deleted.
-        return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+        return new_response(request, ResponseCode.INVALID_PARAMETER, wrong)
     try:
         _check_not_system(broker, name)
     except _Refused as refused:
-        return response(request, refused.code, refused.remark)
+        return new_response(request, refused.code, refused.remark)
     if not broker.role.is_master:
         # mqadmin sends 215 to all brokers of a group. A replica deletes the topic when it reaches
         # the place in the log where the master's was deleted: a later life of the topic may have
         # begun after it.
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
     doomed = [name]
     groups = yield from broker.offsets.groups_in_steps(name)
     for number, group in enumerate(groups, 1):
@@ -251,14 +251,16 @@ def _delete_all(
 
     def saved(error: OSError | None) -> None:
         answered.resolve(
-            response(request, ResponseCode.SUCCESS) if error is None else not_saved(request, error)
+            new_response(request, ResponseCode.SUCCESS)
+            if error is None
+            else not_saved(request, error)
         )
 
     def deleted(topic: str, deleted_ms: int, error: StoreError | None) -> None:
         if error is None and not broker.role.is_master:
             error = StoreError("this broker became a replica meanwhile")
         if error is not None:
-            answered.resolve(response(request, ResponseCode.SYSTEM_ERROR, str(error)))
+            answered.resolve(new_response(request, ResponseCode.SYSTEM_ERROR, str(error)))
             return
         broker.offsets.remove_topic(topic, deleted_ms)
         broker.pop.forget_topic(topic)
@@ -299,7 +301,7 @@ def _topic_stats(
     topic = broker.topics.get(name)
     if topic is None:
         remark = f"topic[{name}] not exist"
-        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+        return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     stats: dict[str, dict[str, int]] = RawKeys()
     pace = Pace()
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
@@ -308,7 +310,7 @@ def _topic_stats(
         if pace.count_and_check():
             yield
     body = {"offsetTable": stats, "topicPutTps": broker.statistics.put_tps(name)}
-    return (yield from answer_in_steps(request, body))
+    return (yield from response_in_steps(request, body))
 
 
 def _queue_stats(broker: BrokerContext, topic: str, queue_id: int) -> dict[str, int]:
@@ -328,8 +330,8 @@ def _topic_config(broker: BrokerContext, request: Command, _peer: Peer, _now_ms:
     topic = broker.topics.get(name)
     if topic is None:
         remark = f"No topic in this broker. topic: {name}"
-        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
-    return answer_json(request, topic.to_json())
+        return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+    return json_response(request, topic.to_json())
 
 
 def _all_topics(
@@ -363,13 +365,13 @@ def _all_topics(
             counts, lambda queues: {str(queue_id): count for queue_id, count in queues.items()}
         )
     total = GetAllTopicConfigResponse(len(everything))
-    answer = yield from answer_in_steps(request, body, total, kept=kept, key=key)
+    response = yield from response_in_steps(request, body, total, kept=kept, key=key)
     broker.saver.promise_nothing()  # the answer does not promise that the table is saved
-    return answer
+    return response
 
 
 def _system_topics(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    return answer_json(request, topic_list(broker.topics.system_topics()))
+    return json_response(request, topic_list(broker.topics.system_topics()))
 
 
 def _who_consumes(
@@ -380,12 +382,12 @@ def _who_consumes(
     online = broker.consumers.online_groups_of(topic)
     if online:
         groups = yield from bodies.sort_in_steps({*groups, *online})
-    return (yield from answer_in_steps(request, {"groupList": groups}))
+    return (yield from response_in_steps(request, {"groupList": groups}))
 
 
 def _clean_unused_topics(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
-) -> Steps[Answer]:
+) -> Steps[Response]:
     """Handle 316: delete the queues of topics that have no configuration."""
     unused: deque[str] = deque()
     # On a replica, the log may have topics that its table receives later.
@@ -404,7 +406,7 @@ def _clean(
 
     def cleaned(error: StoreError | None) -> None:
         if error is not None:
-            answered.resolve(response(request, ResponseCode.SYSTEM_ERROR, str(error)))
+            answered.resolve(new_response(request, ResponseCode.SYSTEM_ERROR, str(error)))
             return
         while unused:
             topic = unused.popleft()
@@ -412,7 +414,7 @@ def _clean(
             if broker.topics.get(topic) is None and broker.role.is_master:
                 _delete_queues(broker, topic, ending_ms(broker, now_ms)).then(cleaned)
                 return
-        answered.resolve(response(request, ResponseCode.SUCCESS))
+        answered.resolve(new_response(request, ResponseCode.SUCCESS))
 
     cleaned(None)
     return answered
@@ -426,7 +428,7 @@ def _delete_expired(
     def reply(found: int | OSError) -> Command:
         if isinstance(found, OSError):
             text = f"the ages of the log's files cannot be read: {found}"
-            return response(request, ResponseCode.SYSTEM_ERROR, text)
-        return response(request, ResponseCode.SUCCESS)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, text)
+        return new_response(request, ResponseCode.SUCCESS)
 
     return broker.store.deleting_expired(now_ms).map(reply)

@@ -22,12 +22,12 @@ from turbopump.broker.pop.order_info import AckOutcome
 from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.deferred import Deferred, gather
 from turbopump.engine.types import PutStatus, QueueOffset
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import BadBody, as_object, number, object_in_steps, text
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.pop import (
     AckMessageRequest,
@@ -65,14 +65,14 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME and BATCH_ACK_MESSAGE to the
     table, which must not have them yet."""
 
-    def ack(request: Command, peer: Peer, now_ms: int) -> Answer:
+    def ack(request: Command, peer: Peer, now_ms: int) -> Response:
         header = read_header(AckMessageRequest, request.fields)
         try:
             handle = _checked(broker, header, peer, now_ms)
             if not handle.is_ordered and _change_of(broker, header, handle) is not None:
                 raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, REPLACED)
         except PopRefused as refused:
-            return response(request, refused.code, refused.remark)
+            return new_response(request, refused.code, refused.remark)
         _count(broker, header.consumer_group, header.topic, handle, 1)
         if handle.is_ordered:
             return _ack_ordered(broker, request, header, handle, now_ms)
@@ -87,7 +87,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         )
         return written.map(lambda status: _stored(request, status))
 
-    def change(request: Command, peer: Peer, now_ms: int) -> Answer:
+    def change(request: Command, peer: Peer, now_ms: int) -> Response:
         header = read_header(ChangeInvisibleTimeRequest, request.fields)
         try:
             handle = _checked(broker, header, peer, now_ms)
@@ -97,19 +97,19 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
                     f"invisibleTime {header.invisible_time} is not from 0 to {INVISIBLE_MAX_MS} ms",
                 )
         except PopRefused as refused:
-            return response(request, refused.code, refused.remark)
+            return new_response(request, refused.code, refused.remark)
         if handle.is_ordered:
             _count_changed(broker, header, handle, now_ms)
             return _hide_ordered(broker, request, header, handle, now_ms)
         known = _change_of(broker, header, handle)
         if known is not None and known.invisible_ms != header.invisible_time:
-            return response(request, ResponseCode.MESSAGE_ILLEGAL, REPLACED)
+            return new_response(request, ResponseCode.MESSAGE_ILLEGAL, REPLACED)
         if known is not None:
             return _changed(request, known, handle.revive_queue_id)
         _count_changed(broker, header, handle, now_ms)
         return _change(broker, request, header, handle, now_ms)
 
-    def batch(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
+    def batch(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         return (yield from _ack_batch(broker, request, peer, now_ms))
 
     table.add(RequestCode.ACK_MESSAGE, ack)
@@ -202,13 +202,15 @@ def _ack_ordered(
     header: AckMessageRequest,
     handle: PopHandle,
     now_ms: int,
-) -> Answer:
+) -> Response:
     queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
     outcome = _done_in_order(broker, queue, QueueOffset(header.offset), handle.pop_time_ms, now_ms)
     if outcome is AckOutcome.UNKNOWN:
-        return response(request, ResponseCode.MESSAGE_ILLEGAL, "the offset was not in the last pop")
+        return new_response(
+            request, ResponseCode.MESSAGE_ILLEGAL, "the offset was not in the last pop"
+        )
     if outcome is AckOutcome.IGNORED:
-        return response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
+        return new_response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
     written = broker.pop.order_journal.write(queue, now_ms)
     return written.map(lambda status: _stored(request, status))
 
@@ -238,17 +240,17 @@ def _hide_ordered(
     header: ChangeInvisibleTimeRequest,
     handle: PopHandle,
     now_ms: int,
-) -> Answer:
+) -> Response:
     queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
     until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
     is_one = broker.pop.orders.hide(*queue, offset, handle.pop_time_ms, until_ms)
     if not is_one:
-        return response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
+        return new_response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
     broker.pop.wake_at(queue.topic, queue.queue_id, until_ms)
     found = ChangeInvisibleTimeResponse(
         handle.pop_time_ms, until_ms - handle.pop_time_ms, handle.revive_queue_id
     )
-    done = response(request, ResponseCode.SUCCESS, header=found)
+    done = new_response(request, ResponseCode.SUCCESS, header=found)
     written = broker.pop.order_journal.write(queue, now_ms)
     return written.map(
         lambda status: done if status is PutStatus.PUT_OK else _stored(request, status)
@@ -298,7 +300,7 @@ def _changed(
         found = ChangeInvisibleTimeResponse(
             change.pop_time_ms, change.invisible_ms, revive_queue_id
         )
-        return response(request, ResponseCode.SUCCESS, header=found)
+        return new_response(request, ResponseCode.SUCCESS, header=found)
 
     return change.written.map(answer)
 
@@ -311,15 +313,15 @@ def _unlike(handle: PopHandle, offset: QueueOffset, now_ms: int) -> int:
     return handle.pop_time_ms + 1 if is_soon and handle.start == offset else now_ms
 
 
-def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
+def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
     try:
         check_pops(broker)
     except PopRefused as refused:
-        return response(request, refused.code, refused.remark)
+        return new_response(request, refused.code, refused.remark)
     members = yield from object_in_steps(request.body)
     entries = members.get("acks")
     if not isinstance(entries, list) or not entries:
-        return response(request, ResponseCode.NO_MESSAGE, "no acknowledgements")
+        return new_response(request, ResponseCode.NO_MESSAGE, "no acknowledgements")
     broker_name = text(members, "brokerName")
     pending: list[Deferred[PutStatus]] = []
     for at, entry in enumerate(entries):
@@ -384,7 +386,7 @@ def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
     return list(acked_offsets(start, bits))
 
 
-def _all_stored(request: Command, pending: list[Deferred[PutStatus]]) -> Answer:
+def _all_stored(request: Command, pending: list[Deferred[PutStatus]]) -> Response:
     def answer(statuses: list[PutStatus]) -> Command:
         failed = [one for one in statuses if one is not PutStatus.PUT_OK]
         return _stored(request, failed[-1] if failed else PutStatus.PUT_OK)
@@ -394,5 +396,5 @@ def _all_stored(request: Command, pending: list[Deferred[PutStatus]]) -> Answer:
 
 def _stored(request: Command, status: PutStatus) -> Command:
     if status is PutStatus.PUT_OK:
-        return response(request, ResponseCode.SUCCESS)
-    return response(request, ResponseCode.SYSTEM_ERROR, status.value)
+        return new_response(request, ResponseCode.SUCCESS)
+    return new_response(request, ResponseCode.SYSTEM_ERROR, status.value)

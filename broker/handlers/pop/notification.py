@@ -22,11 +22,11 @@ from turbopump.broker.handlers.pop.pops import EARLY_MS, POLL_MAX_MS
 from turbopump.broker.pop.waiters import Arrived, PopWaiter, WaiterAdded
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import ReadStatus
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.pop import (
     NotificationRequest,
@@ -46,7 +46,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of NOTIFICATION, POLLING_INFO and PEEK_MESSAGE to the table, which must not
     have them yet."""
 
-    def notify(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
+    def notify(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         header = read_header(NotificationRequest, request.fields)
         try:
             until_ms = check_poll(header.born_time, header.poll_time, now_ms)
@@ -55,21 +55,21 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             topic_for_pop(broker, header.topic, header.queue_id, peer)
             check_group(broker, header.consumer_group, now_ms)
         except PopRefused as refused:
-            return response(request, refused.code, refused.remark)
+            return new_response(request, refused.code, refused.remark)
         has_any = yield from _has_any(broker, header, now_ms)
         return _notice(broker, request, header, peer, has_any, until_ms - now_ms)
 
-    def polling_info(request: Command, peer: Peer, _now_ms: int) -> Answer:
+    def polling_info(request: Command, peer: Peer, _now_ms: int) -> Response:
         header = read_header(PollingInfoRequest, request.fields)
         try:
             check_readable(broker)
             topic_for_pop(broker, header.topic, header.queue_id, peer)
         except PopRefused as refused:
-            return response(request, refused.code, refused.remark)
+            return new_response(request, refused.code, refused.remark)
         count = broker.pop.waiters.number_of(header.topic, header.consumer_group, header.queue_id)
-        return response(request, ResponseCode.SUCCESS, header=PollingInfoResponse(count))
+        return new_response(request, ResponseCode.SUCCESS, header=PollingInfoResponse(count))
 
-    def peek(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
+    def peek(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         header = read_header(PeekMessageRequest, request.fields)
         try:
             check_pops(broker)
@@ -77,7 +77,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             topic_for_pop(broker, header.topic, header.queue_id, peer)
             check_group(broker, header.consumer_group, now_ms)
         except PopRefused as refused:
-            return response(request, refused.code, refused.remark)
+            return new_response(request, refused.code, refused.remark)
         return (yield from _peek(broker, request, header, now_ms))
 
     table.add(RequestCode.NOTIFICATION, notify)
@@ -124,18 +124,18 @@ def _notice(
     peer: Peer,
     has_any: bool,
     left_ms: int,
-) -> Answer:
+) -> Response:
     wait_ms = min(left_ms - EARLY_MS, POLL_MAX_MS)
     if has_any or wait_ms <= 0 or broker.shutting_down:
         found = NotificationResponse(has_any, False)
-        return response(request, ResponseCode.SUCCESS, header=found)
-    answer: Deferred[Command | None] = Deferred()
+        return new_response(request, ResponseCode.SUCCESS, header=found)
+    response: Deferred[Command | None] = Deferred()
 
     def attempt(arrived: Arrived | None) -> bool:
         if arrived is not None and header.order and _blocked_ms(broker, header, arrived):
             return False
         found = NotificationResponse(arrived is not None, False)
-        answer.resolve(response(request, ResponseCode.SUCCESS, header=found))
+        response.resolve(new_response(request, ResponseCode.SUCCESS, header=found))
         return True
 
     waiter = PopWaiter(
@@ -152,9 +152,9 @@ def _notice(
         only_asks=True,
     )
     if broker.pop.waiters.add(waiter) is WaiterAdded.FULL:
-        return response(request, ResponseCode.SUCCESS, header=NotificationResponse(False, True))
+        return new_response(request, ResponseCode.SUCCESS, header=NotificationResponse(False, True))
     peer.on_close(partial(broker.pop.waiters.drop, peer))
-    return answer
+    return response
 
 
 def _peek(
@@ -178,4 +178,4 @@ def _peek(
         rest += max(0, result.max_queue_offset - result.next_queue_offset)
     found = PopMessageResponse(now_ms, 0, 0, rest)
     code = ResponseCode.SUCCESS if body else ResponseCode.PULL_NOT_FOUND
-    return response(request, code, None, found, body)
+    return new_response(request, code, None, found, body)

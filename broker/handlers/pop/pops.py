@@ -23,11 +23,11 @@ from turbopump.broker.pop.waiters import Arrived, PopWaiter, WaiterAdded
 from turbopump.broker.traffic.replies import why_not
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
-from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
+from turbopump.net.transport.dispatcher import Dispatcher, Response, one_line
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.pop import PopMessageRequest, PopMessageResponse
 from turbopump.net.wire.names import kept_size
@@ -54,12 +54,12 @@ _WATCHED = "pop waiters"  # key of Peer.context
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handler of POP_MESSAGE to the table, which must not have it yet."""
 
-    def pop(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
+    def pop(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         header = read_header(PopMessageRequest, request.fields)
         try:
             query, until_ms = _query(broker, header, peer, now_ms)
         except PopRefused as refused:
-            return response(request, refused.code, refused.remark)
+            return new_response(request, refused.code, refused.remark)
         popped = Popped(now_ms, 0)
         if (yield from broker.pop.ready()):
             popped = yield from broker.pop.popping.pop(query, now_ms)
@@ -146,7 +146,7 @@ class _Pop:
         self._answer: Deferred[Command | None] = Deferred()
         self._rests: dict[Arrived, int] = {}
 
-    def first(self, popped: Popped, until_ms: int, now_ms: int) -> Answer:
+    def first(self, popped: Popped, until_ms: int, now_ms: int) -> Response:
         """Answer with the messages found at once, or hold the pop."""
         self._rests = popped.remaining_counts
         if popped.taken or popped.refused is not None:
@@ -187,12 +187,12 @@ class _Pop:
             steps = broker.pop.popping.pop(query, broker.pop.now_ms(), arrived)
             popped = _finish(steps)
         except PopRefused as refused:
-            self._answer.resolve(response(self._request, refused.code, refused.remark))
+            self._answer.resolve(new_response(self._request, refused.code, refused.remark))
             return True
         except Exception as error:
             # No dispatcher catches this exception, and other held pops wait for the same arrival.
             logger.exception("a waiting pop of %s failed", self._peer.address)
-            failed = response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
+            failed = new_response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
             self._answer.resolve(failed)
             return True
         if popped.taken or popped.refused is not None:
@@ -222,7 +222,7 @@ class _Pop:
                 broker.pop.store_refused(status)
             code, remark = why_not(status)
             remark = f"messages cannot be handed out, their check points are not stored: {remark}"
-            self._answer.resolve(response(self._request, code, remark))
+            self._answer.resolve(new_response(self._request, code, remark))
             return
         broker.pop.store_took()
         header = PopMessageResponse(
@@ -252,12 +252,14 @@ class _Pop:
                 broker.pop.waiters.arrived(one.queue.topic, one.queue.queue_id)
             for place in popped.unread:
                 broker.pop.waiters.arrived(*place)
-        self._answer.resolve(response(self._request, ResponseCode.SUCCESS, "FOUND", header, body))
+        self._answer.resolve(
+            new_response(self._request, ResponseCode.SUCCESS, "FOUND", header, body)
+        )
 
     def _empty(self, code: ResponseCode) -> Command:
         rest, now_ms = sum(self._rests.values()), self._broker.pop.now_ms()
         header = PopMessageResponse(now_ms, self._query.invisible_ms, 0, rest)
-        return response(self._request, code, None, header)
+        return new_response(self._request, code, None, header)
 
 
 def _finish(steps: Steps[Popped]) -> Popped:

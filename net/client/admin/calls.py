@@ -53,7 +53,7 @@ PARALLEL: Final = 16
 """Maximum number of concurrent requests of a command: thousands of groups must not flood a
 broker."""
 
-ANSWERS = (ClientError, RemotingError, ValueError)
+RESPONSES = (ClientError, RemotingError, ValueError)
 """Exceptions of a request; ValueError for a body that cannot be read."""
 
 T = TypeVar("T")
@@ -199,12 +199,12 @@ class AdminCalls:
                 body = await self.ask(addresses[0], RequestCode.GET_CONSUMER_RUNNING_INFO, header)
                 for key in table(load_object(body), "mqTable", as_object):
                     holders[MessageQueue.from_key(key)] = client_id.partition("@")[0]
-            except ANSWERS:
+            except RESPONSES:
                 return
 
         try:
             members = await self.connections(group, route)
-        except ANSWERS:
+        except RESPONSES:
             return holders
         await gather(ask(client_id) for client_id in members.client_ids)
         return holders
@@ -223,7 +223,7 @@ class AdminCalls:
             header = ViewMessageRequest(log_offset)
             body = await self.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
             messages = received_messages(body, await self._name_of(address))
-        except ANSWERS:
+        except RESPONSES:
             return None
         return messages[0] if messages else None
 
@@ -252,7 +252,7 @@ class AdminCalls:
         try:
             route = await self.route(message.stored_topic)
             groups = await self.groups_of(message.stored_topic, route)
-        except ANSWERS:
+        except RESPONSES:
             return []
 
         async def track(group: str) -> MessageTrack:
@@ -263,7 +263,7 @@ class AdminCalls:
                 if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                     return MessageTrack(group, "NOT_ONLINE")
                 return MessageTrack(group, "UNKNOWN", str(error))
-            except ANSWERS as error:
+            except RESPONSES as error:
                 return MessageTrack(group, "UNKNOWN", str(error))
             return admin_parse.track_of(message, group, members, queues)
 

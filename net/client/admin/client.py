@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, one_of_each
 from turbopump.net.client.admin.controller import ControllerAdmin
 from turbopump.net.client.admin.group_watch import GroupWatch
 from turbopump.net.client.admin.members import GroupCommands
@@ -146,7 +146,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         ) -> BrokerLine:
             try:
                 figures = await self._calls.runtime(address)
-            except ANSWERS as error:
+            except RESPONSES as error:
                 return BrokerLine(
                     cluster_name, broker.broker_name, broker_id, address, error=str(error)
                 )
@@ -175,7 +175,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             try:
                 route = await self._calls.route(name)
                 groups = await self._calls.groups_of(name, route)
-            except ANSWERS:
+            except RESPONSES:
                 return TopicLine(name)
             clusters = sorted({broker.cluster for broker in route.broker_datas})
             return TopicLine(name, ",".join(clusters), groups)
@@ -304,11 +304,11 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             try:
                 route = await self._calls.route(RETRY_PREFIX + group)
                 queues, tps, _ = await self._calls.progress(group, route, None)
-            except ANSWERS:
+            except RESPONSES:
                 queues, tps, route = [], 0.0, TopicRouteData()
             try:
                 members = await self._calls.connections(group, route)
-            except ANSWERS:
+            except RESPONSES:
                 diff = sum(queue.diff for queue in queues)
                 return GroupProgress(group, 0, "", "", "", tps, diff, *time_behind(queues))
             version = admin_parse.version_name(min(members.versions, default=0))

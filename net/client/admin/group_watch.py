@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather
 from turbopump.net.client.admin.controller import ControllerAdmin, properties_of
 from turbopump.net.client.admin.group_view import (
     ACTING,
@@ -177,7 +177,7 @@ class GroupWatch:
         try:
             self._info = await self._calls.cluster_info()
             self._info_at_ms = self._asked_at_ms
-        except ANSWERS as error:
+        except RESPONSES as error:
             self._errors.append(f"name server: {error}")
         if self._given:
             return
@@ -186,7 +186,7 @@ class GroupWatch:
                 try:
                     response = await self._instance.ask(address, RequestCode.GET_BROKER_CONFIG)
                     named = properties_of(response).get(CONTROLLER_ADDR, "")
-                except ANSWERS:
+                except RESPONSES:
                     continue
                 self._given = [part.strip() for part in named.split(";") if part.strip()]
                 return
@@ -205,14 +205,14 @@ class GroupWatch:
         try:
             self._peers = (await ControllerAdmin(self._client, self._given).metadata()).peers
             self._names = {address: number for number, address in self._peers.items()}
-        except ANSWERS:
+        except RESPONSES:
             self._peers = {}
         return self._peers or {self._names.get(each, each): each for each in self._given}
 
     async def _controller(self, number: str, address: str) -> ControllerView:
         try:
             metadata = await ControllerAdmin(self._client, [address]).metadata()
-        except ANSWERS as error:
+        except RESPONSES as error:
             return ControllerView(number, address, error=str(error))
         return ControllerView(
             number, address, metadata.is_leader, metadata.leader_id, metadata.term
@@ -232,7 +232,7 @@ class GroupWatch:
             names = {self._broker_name}
         try:
             states = await asked.sync_state_sets(names)
-        except ANSWERS as error:
+        except RESPONSES as error:
             self._errors.append(f"controllers: {error}")
             return
         self._states = {state.broker_name: state for state in states}
@@ -253,7 +253,7 @@ class GroupWatch:
                 epochs = admin_parse.broker_epochs(address, body).epochs
                 table[EPOCH] = str(epochs[-1].epoch) if epochs else ""
             return table
-        except ANSWERS as error:
+        except RESPONSES as error:
             return str(error)
 
 

@@ -8,7 +8,7 @@ Tests: tests/integration/cli/test_container.py, tests/integration/cli/test_admin
 """
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, one_of_each
 from turbopump.net.client.admin.results import (
     ConsumerClients,
     MemberStatus,
@@ -94,7 +94,7 @@ class GroupCommands:
                     code = RequestCode.GET_CONSUMER_RUNNING_INFO
                     info = load_object(await self._calls.ask(address, code, header))
                     queues = sorted(map(MessageQueue.from_key, table(info, "mqTable", as_object)))
-                except ANSWERS as error:
+                except RESPONSES as error:
                     failure = error
                     continue
                 names = [f"{one.topic} {one.broker_name} {one.queue_id}" for one in queues]

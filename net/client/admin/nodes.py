@@ -9,7 +9,7 @@ Tests: tests/unit/cli/admin/test_more_commands.py, tests/integration/cli/test_no
 """
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, one_of_each
 from turbopump.net.client.admin.controller import properties_of
 from turbopump.net.client.admin.results import (
     ChangedConfig,
@@ -134,7 +134,7 @@ class NodeCommands:
         try:
             route = await self._calls.route(topic)
             groups = await self._calls.groups_of(topic, route)
-        except ANSWERS:
+        except RESPONSES:
             if must_answer:
                 raise
             return []
@@ -143,7 +143,7 @@ class NodeCommands:
         for group in groups:
             try:
                 queues, _, _ = await self._calls.progress(group, route, topic)
-            except ANSWERS:
+            except RESPONSES:
                 queues = []
             out_tps, out_count = await self._figures(route, "GROUP_GET_NUMS", f"{topic}@{group}")
             behind = sum(queue.diff for queue in queues)

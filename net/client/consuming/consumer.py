@@ -40,10 +40,10 @@ from turbopump.net.client.receiving import received_messages
 from turbopump.net.client.sending import check_group, check_topic
 from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.client.tasks import TaskSet
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.wire.bodies import as_int, as_object, dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.clients import GetConsumerStatusRequest, ResetOffsetRequest
 from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY
@@ -305,22 +305,22 @@ class Consumer(ClientLifetime):
         """
         return await self._delivery.settle(message, Outcome.RETRY, delay_level)
 
-    def _answer(self, request: Command, _now_ms: int) -> Answer:
+    def _answer(self, request: Command, _now_ms: int) -> Response:
         if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
             return self._reset(request)
         if request.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
             topic = read_header(GetConsumerStatusRequest, request.fields).topic
             body = consumer_status(self._membership, topic)
-            return response(request, ResponseCode.SUCCESS, body=body)
+            return new_response(request, ResponseCode.SUCCESS, body=body)
         if request.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
             body = running_info(self._membership, self._started_ms)
-            return response(request, ResponseCode.SUCCESS, body=body)
-        answer: Deferred[Command | None] = Deferred()
+            return new_response(request, ResponseCode.SUCCESS, body=body)
+        response: Deferred[Command | None] = Deferred()
         assert isinstance(request.body, bytes)
         broker_name = request.fields.get("brokerName", "")
-        consuming = self._consume_directly(request, request.body, broker_name, answer)
+        consuming = self._consume_directly(request, request.body, broker_name, response)
         self._handlers.spawn(consuming, "direct consumption")
-        return answer
+        return response
 
     def _check_subscribed(self) -> None:
         if not set(self._membership.subscriptions) - {self._membership.retry_topic}:
@@ -364,10 +364,10 @@ class Consumer(ClientLifetime):
             queue = MessageQueue.from_key(key)
             if queue.topic == header.topic:
                 self._balancer.restart(queue, QueueOffset(as_int(value, "offset")))
-        return None if request.is_oneway else response(request, ResponseCode.SUCCESS)
+        return None if request.is_oneway else new_response(request, ResponseCode.SUCCESS)
 
     async def _consume_directly(
-        self, request: Command, record: bytes, broker_name: str, answer: Deferred[Command | None]
+        self, request: Command, record: bytes, broker_name: str, response: Deferred[Command | None]
     ) -> None:
         """Run the handler on a stored record for an operator (CONSUME_MESSAGE_DIRECTLY)."""
         begin_ms, remark, result = self._instance.steady_ms(), "", "CR_SUCCESS"
@@ -378,7 +378,7 @@ class Consumer(ClientLifetime):
             if await self._handler(message) is Outcome.RETRY:
                 result = "CR_LATER"
         except asyncio.CancelledError:
-            answer.resolve(None)
+            response.resolve(None)
             raise
         except Exception as error:
             logger.exception("the handler failed on a message that an operator sent")
@@ -392,7 +392,7 @@ class Consumer(ClientLifetime):
                 "spentTimeMills": self._instance.steady_ms() - begin_ms,
             }
         )
-        answer.resolve(response(request, ResponseCode.SUCCESS, body=body))
+        response.resolve(new_response(request, ResponseCode.SUCCESS, body=body))
 
 
 class MessageIterator:

@@ -196,8 +196,8 @@ class Popper:
             invisible_time=invisible_ms,
             broker_name=handle.broker_name,
         )
-        answer = await self._ask(handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        changed = read_header(ChangeInvisibleTimeResponse, answer.fields)
+        response = await self._ask(handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        changed = read_header(ChangeInvisibleTimeResponse, response.fields)
         message.properties[names.POP_CK] = PopHandle(
             handle.queue_offset,
             changed.pop_time,
@@ -273,14 +273,14 @@ class Popper:
         )
         address = self._master(place.broker_name)
         request = new_request(RequestCode.POP_MESSAGE, header)
-        answer = await self._instance.call(address, request, poll_ms + GRACE_MS)
-        if answer.code in _NOTHING:
+        response = await self._instance.call(address, request, poll_ms + GRACE_MS)
+        if response.code in _NOTHING:
             return []
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, address)
-        result = read_header(PopMessageResponse, answer.fields)
-        assert isinstance(answer.body, bytes)
-        received = received_each(answer.body, place.broker_name, self._group)
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError(response.code, response.remark, address)
+        result = read_header(PopMessageResponse, response.fields)
+        assert isinstance(response.body, bytes)
+        received = received_each(response.body, place.broker_name, self._group)
         for message, error in received.unreadable:
             logger.error("message %s cannot be read: %s", message.message_id, error)
         starts = read_start_offsets(result.start_offset_info or "")

@@ -153,9 +153,9 @@ class GrpcConsumer:
     def _named(self, message: ReceivedMessage) -> dict[str, Any]:
         return {"group": {"name": self._group}, "topic": {"name": message.topic}}
 
-    def _messages(self, answers: list[Any], broker_name: str) -> list[ReceivedMessage]:
+    def _messages(self, responses: list[Any], broker_name: str) -> list[ReceivedMessage]:
         found = []
-        for one in answers:
+        for one in responses:
             kind = one.WhichOneof("kind")
             if kind == "status" and one.status.code not in (Code.OK, Code.MESSAGE_NOT_FOUND):
                 raise BrokerError(one.status.code, one.status.message, self._session.address)

@@ -18,7 +18,7 @@ from turbopump.net.routing.name_servers import Absent
 from turbopump.net.transport.fair_scheduler import FairScheduler, Steps
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.names import is_system_topic
@@ -189,7 +189,7 @@ class ProxyRequestBackend:
         self._members.register_producer(data.client_id, transactional, peer)
         for one in data.consumer_data_set:
             self._members.consumes(data.client_id, one, peer)
-        done(response(new_request(RequestCode.HEART_BEAT), ResponseCode.SUCCESS))
+        done(new_response(new_request(RequestCode.HEART_BEAT), ResponseCode.SUCCESS))
 
     def unregister_client(self, client_id: str, _group: str, _peer: Peer) -> None:
         """Remove a client that has disconnected from all its groups."""

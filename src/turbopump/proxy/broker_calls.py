@@ -14,7 +14,7 @@ from typing import Final
 
 from turbopump.net.transport.calls import Call
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.proxy.cluster_map import ClusterMap
 
 TIMEOUT_MS: Final = 3_000
@@ -65,7 +65,7 @@ class BrokerCalls:
         if not address:
             self._known.failed(broker_name, address, topics)
             text = f"{broker_name} has no master"
-            done(response(request, ResponseCode.SYSTEM_ERROR, text))
+            done(new_response(request, ResponseCode.SYSTEM_ERROR, text))
             return
         body = request.body
         parts = body if isinstance(body, list) else [body]
@@ -76,24 +76,24 @@ class BrokerCalls:
                 f"too many bytes wait for {broker_name}" if held + size > HELD_OF_BROKER_MAX else ""
             )
             text = text or "too many bytes wait for brokers"
-            done(response(request, ResponseCode.FLOW_CONTROL, text))
+            done(new_response(request, ResponseCode.FLOW_CONTROL, text))
             return
         self.held += size
         self._held[address] = held + size
 
-        def answered(answer: Command | str) -> None:
+        def answered(response: Command | str) -> None:
             self.held -= size
             self._held[address] -= size
             if not self._held[address]:
                 del self._held[address]
-            if isinstance(answer, str):
+            if isinstance(response, str):
                 self._known.failed(broker_name, address, topics)
-                done(response(request, ResponseCode.SYSTEM_ERROR, answer))
+                done(new_response(request, ResponseCode.SYSTEM_ERROR, response))
                 return
             self._known.answered(broker_name, address)
-            if answer.code in _NOT_THE_MASTER:
+            if response.code in _NOT_THE_MASTER:
                 for topic in topics:
                     self._known.topics.mark_doubtful(topic)
-            done(answer)
+            done(response)
 
         self._call(address, request, TIMEOUT_MS + wait_ms).then(answered)

@@ -268,16 +268,16 @@ class ClusterMap:
         header = GetSubscriptionGroupConfigRequest(name)
         request = new_request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
 
-        def described(answer: Command | str) -> SubscriptionGroupConfig | Absent:
-            if isinstance(answer, Command):
-                if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+        def described(response: Command | str) -> SubscriptionGroupConfig | Absent:
+            if isinstance(response, Command):
+                if response.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     return Absent(f"group not found: {name}", is_certain=True)
-                if answer.code == ResponseCode.SUCCESS:
+                if response.code == ResponseCode.SUCCESS:
                     try:
-                        return SubscriptionGroupConfig.decode(_body(answer))
+                        return SubscriptionGroupConfig.decode(_body(response))
                     except BadBody as error:
                         return Absent(f"group {name} cannot be read: {error}", is_certain=False)
-            text = answer if isinstance(answer, str) else answer.remark
+            text = response if isinstance(response, str) else response.remark
             return Absent(f"no broker describes group {name}: {text}", is_certain=False)
 
         def ask() -> None:

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.headers.clients import UnregisterClientRequest
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from turbopump.net.wire.message import decode_messages
@@ -196,9 +196,9 @@ class ClusterMembers:
     ) -> None:
         body = HeartbeatData(self._client_id, producers, consumers).encode()
 
-        def answered(answer: Command) -> None:
-            if answer.code != ResponseCode.SUCCESS:
-                logger.info("%s refused a heartbeat: %s", name, answer.remark)
+        def answered(response: Command) -> None:
+            if response.code != ResponseCode.SUCCESS:
+                logger.info("%s refused a heartbeat: %s", name, response.remark)
                 self._sent_ms.pop(address, None)
 
         self._calls.ask(name, new_request(RequestCode.HEART_BEAT, body=body), (), answered)
@@ -220,25 +220,27 @@ class ClusterMembers:
                 asked = new_request(request.code, None, bytes(request.body), fields=fields)
                 producer.notify(asked)
 
-    def _relay(self, request: Command, _peer: Peer, _now_ms: int) -> Answer:
+    def _relay(self, request: Command, _peer: Peer, _now_ms: int) -> Response:
         """Forward an operator's request to a consumer (307, 309) to a member of its group at this
         proxy."""
         group = request.fields.get("consumerGroup", "")
         consumer = _next_of(self._consumers, group)
         if consumer is None:
             remark = f"the consumer group {group} has no member at this proxy"
-            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+            return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
         body = b"".join(request.body) if isinstance(request.body, list) else bytes(request.body)
         asked = new_request(request.code, None, body, fields=dict(request.fields))
         answered: Deferred[Command | None] = consumer.call(asked, RELAY_MS)
         opaque = request.opaque
 
-        def passed_on(answer: Command | None) -> Command:
-            if answer is None:
+        def passed_on(response: Command | None) -> Command:
+            if response is None:
                 remark = "the client did not answer in time"
-                return response(Command(request.code, opaque), ResponseCode.SYSTEM_ERROR, remark)
-            answer.opaque = opaque
-            return answer
+                return new_response(
+                    Command(request.code, opaque), ResponseCode.SYSTEM_ERROR, remark
+                )
+            response.opaque = opaque
+            return response
 
         return answered.map(passed_on)
 

@@ -209,11 +209,11 @@ def ask(
     return meter.hold
 
 
-def _finished(meter: Meter, answer: Any) -> Any:
+def _finished(meter: Meter, response: Any) -> Any:
     """Final result of a handler that works in steps."""
-    if not isinstance(answer, Generator):
-        return answer
-    steps = answer
+    if not isinstance(response, Generator):
+        return response
+    steps = response
     while True:
         try:
             meter.run("step", lambda: next(steps))

@@ -82,12 +82,12 @@ class Caller:
         found: list[MessageView] = []
         at = 0
         while True:
-            answer = await self.pull(at, topic, queue_id)
-            if answer.code not in (0, 20):
+            response = await self.pull(at, topic, queue_id)
+            if response.code not in (0, 20):
                 return found
-            assert isinstance(answer.body, bytes)
-            found += decode_messages(answer.body)
-            at = int(answer.fields["nextBeginOffset"])
+            assert isinstance(response.body, bytes)
+            found += decode_messages(response.body)
+            at = int(response.fields["nextBeginOffset"])
 
     async def close(self) -> None:
         await self.client.close()

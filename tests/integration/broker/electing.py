@@ -130,9 +130,9 @@ class Elections:
     async def info(self) -> ReplicasInfo | None:
         """State of the group at the controllers."""
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
-        answer = await self.admin.to_leader(code, encode_names([BROKER]))
-        assert answer.code == 0, answer
-        return BrokerReplicasInfo.decode(answer.body).groups.get(BROKER)
+        response = await self.admin.to_leader(code, encode_names([BROKER]))
+        assert response.code == 0, response
+        return BrokerReplicasInfo.decode(response.body).groups.get(BROKER)
 
     async def whole(self, count: int = 3) -> ReplicasInfo:
         """Wait until `count` brokers are in sync."""
@@ -149,9 +149,9 @@ class Elections:
         """Addresses by broker id, from a name server."""
         header = GetBrokerMemberGroupRequest(CLUSTER, BROKER)
         request = new_request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
-        answer = await self.client.call(self.namesrv.address, request, CALL_MS)
-        assert answer.code == 0, answer
-        group = json.loads(bytes(answer.body))["brokerMemberGroup"]["brokerAddrs"]  # type: ignore[arg-type]
+        response = await self.client.call(self.namesrv.address, request, CALL_MS)
+        assert response.code == 0, response
+        group = json.loads(bytes(response.body))["brokerMemberGroup"]["brokerAddrs"]  # type: ignore[arg-type]
         return {int(key): address for key, address in group.items()}
 
     async def send(self, body: str) -> float:
@@ -170,13 +170,13 @@ class Elections:
         header = SendMessageRequestV2("PG", TOPIC, "TBW102", 4, 0, 0, wall_ms(), 0, properties="")
         request = new_request(RequestCode.SEND_MESSAGE_V2, header, body.encode())
         try:
-            answer = await self.client.call(address, request, CALL_MS)
+            response = await self.client.call(address, request, CALL_MS)
         except RemotingError:
             self.errors += 1
             return False
-        if answer.code == 0:
-            self.acked[body] = int(answer.fields["queueOffset"])
-        return answer.code == 0
+        if response.code == 0:
+            self.acked[body] = int(response.fields["queueOffset"])
+        return response.code == 0
 
     async def read(self, address: str) -> dict[int, str]:
         """Bodies by queue offset."""
@@ -185,13 +185,13 @@ class Elections:
         while True:
             header = PullMessageRequest("G", TOPIC, 0, at, 32, SUBSCRIPTION_FLAG, 0, 0, 0, "*")
             request = new_request(RequestCode.PULL_MESSAGE, header)
-            answer = await self.client.call(address, request, CALL_MS)
-            if answer.code != 0:
+            response = await self.client.call(address, request, CALL_MS)
+            if response.code != 0:
                 return found
-            for message in decode_messages(bytes(answer.body)):  # type: ignore[arg-type]
+            for message in decode_messages(bytes(response.body)):  # type: ignore[arg-type]
                 assert message.queue_offset not in found
                 found[message.queue_offset] = bytes(message.body).decode()
-            at = int(answer.fields["nextBeginOffset"])
+            at = int(response.fields["nextBeginOffset"])
 
     async def commit(self, address: str, at: int) -> int:
         """Reports to a broker how far the group G is; the code of its answer."""
@@ -206,8 +206,8 @@ class Elections:
         """Offset of the group G at a broker."""
         header = QueryConsumerOffsetRequest("G", TOPIC, 0)
         request = new_request(RequestCode.QUERY_CONSUMER_OFFSET, header)
-        answer = await self.client.call(address, request, CALL_MS)
-        return int(answer.fields["offset"]) if answer.code == 0 else -1
+        response = await self.client.call(address, request, CALL_MS)
+        return int(response.fields["offset"]) if response.code == 0 else -1
 
     def at_member(self, address: str) -> Member:
         """The broker that listens there."""

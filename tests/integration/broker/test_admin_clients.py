@@ -18,7 +18,7 @@ from turbopump.namesrv.node import NameServerNode
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import Command, decode, encode, new_request, response
+from turbopump.net.wire.command import Command, decode, encode, new_request, new_response
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from turbopump.net.wire.subscription import parse_subscription
 
@@ -57,7 +57,7 @@ class Member:
 
     def _answer(self, request: Command, _peer: Any, _now_ms: int) -> Command:
         self.asked.append(request)
-        return response(request, 0, "from the client", body=b'{"who":"me"}')
+        return new_response(request, 0, "from the client", body=b'{"who":"me"}')
 
     async def ask(self, command: Command) -> Command:
         return await self.client.call(self.address, command, TIMEOUT_MS)
@@ -92,9 +92,9 @@ def test_the_answer_to_a_heartbeat_comes_before_the_notice(serve: Callable[..., 
             writer.close()
             return [decode(memoryview(frame)) for frame in frames]
 
-    answer, notice = uvloop.run(run())
-    assert answer.is_response
-    assert answer.fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+    response, notice = uvloop.run(run())
+    assert response.is_response
+    assert response.fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
     assert (notice.code, notice.fields) == (40, {"consumerGroup": "g"})
 
 
@@ -117,20 +117,20 @@ def test_members_learn_of_each_other_until_the_connection_is_gone(
 def test_relays_reach_the_client_and_come_back(serve: Callable[..., Any]) -> None:
     async def run() -> None:
         async with serve() as (node, caller), members(node.address, "c1") as (member,):
-            answer = await caller.ask(307, consumerGroup="g", clientId="c1")
-            assert (answer.code, answer.remark, answer.body) == (
+            response = await caller.ask(307, consumerGroup="g", clientId="c1")
+            assert (response.code, response.remark, response.body) == (
                 0,
                 "from the client",
                 b'{"who":"me"}',
             )
             sent = await caller.send(b"look")
-            answer = await caller.ask(
+            response = await caller.ask(
                 309, consumerGroup="g", clientId="c1", msgId=sent.fields["msgId"]
             )
-            assert answer.code == 0
+            assert response.code == 0
             assert b"look" in bytes(member.asked[-1].body)
-            answer = await caller.ask(223, topic="T", group="g")
-            assert fastjson.loads(answer.body) == {"consumerTable": {"c1": {}}}
+            response = await caller.ask(223, topic="T", group="g")
+            assert fastjson.loads(response.body) == {"consumerTable": {"c1": {}}}
 
     uvloop.run(run())
 
@@ -149,8 +149,8 @@ def test_a_reply_reaches_the_producer(serve: Callable[..., Any]) -> None:
                 "h": "0",
                 "i": "REPLY_TO_CLIENT\x01p1\x02",
             }
-            answer = await caller.ask(325, body=b"reply", **fields)
-            assert answer.code == 0, answer.remark
+            response = await caller.ask(325, body=b"reply", **fields)
+            assert response.code == 0, response.remark
             assert (member.count(326), bytes(member.asked[-1].body)) == (1, b"reply")
 
     uvloop.run(run())
@@ -235,8 +235,8 @@ def test_a_changed_configuration_is_written_back(tmp_path: Path, connect: Any) -
         await node.start()
         caller = connect(node.address)
         try:
-            answer = await caller.ask(25, body=b"fileReservedTime=1\ntraceOn=false\n")
-            assert answer.code == 0, answer.remark
+            response = await caller.ask(25, body=b"fileReservedTime=1\ntraceOn=false\n")
+            assert response.code == 0, response.remark
             shown = await caller.ask(26)
             assert b"fileReservedTime=1\n" in bytes(shown.body)
             assert b"tls." not in bytes(shown.body)
@@ -286,9 +286,9 @@ def test_every_reading_request_of_an_operator(serve: Callable[..., Any]) -> None
         async with serve() as (node, caller), members(node.address, "c1"):
             await caller.send(b"one", KEYS="k")
             for code, fields in questions:
-                answer = await caller.ask(code, **fields)
-                assert answer.code == 0, (code, answer.remark)
-                assert answer.body, code
+                response = await caller.ask(code, **fields)
+                assert response.code == 0, (code, response.remark)
+                assert response.body, code
             found = await caller.ask(
                 12,
                 topic="T",
@@ -304,8 +304,8 @@ def test_every_reading_request_of_an_operator(serve: Callable[..., Any]) -> None
             for code in (306, 316, 329):
                 assert (await caller.ask(code)).code == 0
             for code in (9999, 200056, 1001):
-                answer = await caller.ask(code)
-                assert (answer.code, answer.remark) == (
+                response = await caller.ask(code)
+                assert (response.code, response.remark) == (
                     3,
                     f" request type {code} not supported",
                 )

@@ -23,8 +23,8 @@ def test_lines_are_in_the_store_and_the_report_reads_them(tmp_path: Path) -> Non
     async def ask(instance: ClientInstance, address: str) -> list[int]:
         body = {"clientId": instance.client_id, "consumerGroup": "G", "topic": "T"}
         data = json.dumps({**body, "strategyName": "STICKY"}).encode()
-        answer = await instance.ask(address, RequestCode.QUERY_ASSIGNMENT, body=data)
-        found = json.loads(bytes(answer.body))  # type: ignore[arg-type]
+        response = await instance.ask(address, RequestCode.QUERY_ASSIGNMENT, body=data)
+        found = json.loads(bytes(response.body))  # type: ignore[arg-type]
         return [one["messageQueue"]["queueId"] for one in found["messageQueueAssignments"]]
 
     async def scenario(namesrv: str) -> None:

@@ -31,10 +31,10 @@ async def storm(address: str, broker: Any, connect: Any, round_number: int) -> d
             while True:
                 body = f"{round_number}-{number}-{count}".encode() + b"." * (count % 500)
                 key = f"k{round_number}x{number}x{count}"
-                answer = await caller.send(body, queue_id=number % QUEUES, KEYS=key)
-                if answer.code != 0:
+                response = await caller.send(body, queue_id=number % QUEUES, KEYS=key)
+                if response.code != 0:
                     break
-                place = (number % QUEUES, int(answer.fields["queueOffset"]))
+                place = (number % QUEUES, int(response.fields["queueOffset"]))
                 assert place not in acknowledged
                 acknowledged[place] = body
                 count += 1
@@ -62,9 +62,9 @@ async def check(address: str, connect: Any, acknowledged: dict[Any, bytes]) -> i
         for message in messages[:: max(1, len(messages) // 20)]:
             fields = {"topic": "T", "key": message.properties["KEYS"], "maxNum": "8"}
             times = {"beginTimestamp": "0", "endTimestamp": str(2**62)}
-            answer = await caller.ask(12, **fields, **times)
-            assert answer.code == 0
-            assert message.body in answer.body
+            response = await caller.ask(12, **fields, **times)
+            assert response.code == 0
+            assert message.body in response.body
         total += len(messages)
     await caller.close()
     return total

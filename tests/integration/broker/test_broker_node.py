@@ -48,8 +48,8 @@ def test_send_and_pull(serve: Callable[..., Any]) -> None:
         async with serve() as (_, caller):
             body = bytes(range(256)) * 16_384
             for each in (b"small", body):
-                answer = await caller.send(each, TAGS="a", KEYS="k1 k2", 名="值")
-                assert answer.code == 0, answer.remark
+                response = await caller.send(each, TAGS="a", KEYS="k1 k2", 名="值")
+                assert response.code == 0, response.remark
             first, second = await caller.read()
             assert (first.body, second.body) == (b"small", body)
             assert first.properties["名"] == "值"
@@ -66,8 +66,8 @@ def test_one_way_send_is_stored(serve: Callable[..., Any]) -> None:
             fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
             request = new_request(310, fields={**fields, "h": "0"}, body=b"second", oneway=True)
             await caller.client.notify(node.address, request)
-            answer = await caller.pull(1, wait_ms=5_000)
-            assert [one.body for one in decode_messages(answer.body)] == [b"second"]
+            response = await caller.pull(1, wait_ms=5_000)
+            assert [one.body for one in decode_messages(response.body)] == [b"second"]
 
     uvloop.run(run())
 
@@ -87,8 +87,8 @@ def test_idle_long_poll_wakes_at_once(
                 while node.context.held_pulls.count == 0:
                     await asyncio.sleep(0)
                 sent = asyncio.create_task(caller.send(b"%d" % number))
-                answer = await waiting
-                assert [one.body for one in decode_messages(answer.body)] == [b"%d" % number]
+                response = await waiting
+                assert [one.body for one in decode_messages(response.body)] == [b"%d" % number]
                 await sent
             await waiter.close()
 
@@ -141,8 +141,8 @@ def test_closed_connection_leaves_no_held_pull(serve: Callable[..., Any], connec
 def test_unknown_code(serve: Callable[..., Any]) -> None:
     async def run() -> None:
         async with serve() as (_, caller):
-            answer = await caller.ask(9_999)
-            assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+            response = await caller.ask(9_999)
+            assert (response.code, response.remark) == (3, " request type 9999 not supported")
 
     uvloop.run(run())
 
@@ -162,11 +162,11 @@ def test_everything_is_there_after_a_restart(serve: Callable[..., Any]) -> None:
                 found = [one.body for one in await caller.read(queue_id=queue_id)]
                 assert found == [b"%d" % number for number in range(queue_id, 10, 4)]
             asked = {"consumerGroup": "G", "topic": "T", "queueId": "1"}
-            answer = await caller.ask(14, **asked)
-            assert (answer.code, answer.fields["offset"]) == (0, "2")
+            response = await caller.ask(14, **asked)
+            assert (response.code, response.fields["offset"]) == (0, "2")
             assert node.context.groups.get("G") is not None
-            answer = await caller.send(b"next", queue_id=0)
-            assert answer.fields["queueOffset"] == "3"
+            response = await caller.send(b"next", queue_id=0)
+            assert response.fields["queueOffset"] == "3"
 
     uvloop.run(first())
     uvloop.run(second())
@@ -437,8 +437,8 @@ def test_vip_port_serves_all_but_pulls(tmp_path: Path, connect: Any) -> None:
         caller = connect(f"127.0.0.1:{port - 2}")
         assert (await caller.send(b"x")).code == 0
         for code in (11, 361):
-            answer = await caller.ask(code, topic="T")
-            assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
+            response = await caller.ask(code, topic="T")
+            assert (response.code, response.remark) == (3, f" request type {code} not supported")
         await caller.close()
         caller = connect(node.address)
         assert [one.body for one in await caller.read()] == [b"x"]
@@ -458,9 +458,9 @@ def test_retries_come_through_the_delay_levels_and_end_as_dead_letters(
             back = {"group": "G", "delayLevel": "0", "maxReconsumeTimes": "1"}
             begin = time.perf_counter()
             assert (await caller.ask(36, offset=str(where), **back)).code == 0
-            answer = await caller.pull(0, "%RETRY%G", wait_ms=TIMEOUT_S * 1_000)
+            response = await caller.pull(0, "%RETRY%G", wait_ms=TIMEOUT_S * 1_000)
             assert time.perf_counter() - begin > 0.9, "not before its time"
-            (again,) = decode_messages(answer.body)
+            (again,) = decode_messages(response.body)
             assert (again.body, again.reconsume_times) == (b"bad", 1)
             assert again.properties["RETRY_TOPIC"] == "T"
             assert (await caller.ask(36, offset=str(again.log_offset), **back)).code == 0
@@ -491,16 +491,16 @@ def test_route_is_there_when_start_returns_and_gone_after_stop(
         async with name_server(tmp_path) as names:
             asker = connect(names.address)
             async with serve(f"namesrvAddr={names.address}\n") as (node, caller):
-                answer = await asker.ask(105, topic="TBW102")
-                assert answer.code == 0
-                route = TopicRouteData.decode(answer.body)
+                response = await asker.ask(105, topic="TBW102")
+                assert response.code == 0
+                route = TopicRouteData.decode(response.body)
                 assert route.broker_datas[0].broker_addrs == {0: node.address}
                 assert (await caller.send(b"x", topic="New")).code == 0
                 for _ in range(1_000):
-                    answer = await asker.ask(105, topic="New")
-                    if answer.code == 0:
+                    response = await asker.ask(105, topic="New")
+                    if response.code == 0:
                         break
-                assert answer.code == 0
+                assert response.code == 0
             assert (await asker.ask(105, topic="New")).code == 17
             await asker.close()
 

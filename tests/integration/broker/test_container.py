@@ -68,13 +68,13 @@ class Container:
                 await asyncio.sleep(0.02)
 
     async def add(self, path: str) -> tuple[int, str | None]:
-        answer = await self.admin.ask(RequestCode.ADD_BROKER, AddBrokerRequest(path))
-        return answer.code, answer.remark
+        response = await self.admin.ask(RequestCode.ADD_BROKER, AddBrokerRequest(path))
+        return response.code, response.remark
 
     async def remove(self, name: str, broker_id: int = 0) -> tuple[int, str | None]:
         header = RemoveBrokerRequest(name, "DefaultCluster", broker_id)
-        answer = await self.admin.ask(RequestCode.REMOVE_BROKER, header)
-        return answer.code, answer.remark
+        response = await self.admin.ask(RequestCode.REMOVE_BROKER, header)
+        return response.code, response.remark
 
     def caller(self, name: str) -> Caller:
         """A client of the broker that serves under this name now."""
@@ -303,8 +303,8 @@ def test_a_broker_that_recovers_long_is_removed_while_it_starts(tmp_path: Path) 
 
 
 async def info(caller: Caller) -> dict[str, str]:
-    answer = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-    table: dict[str, str] = json.loads(bytes(answer.body))["table"]
+    response = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table: dict[str, str] = json.loads(bytes(response.body))["table"]
     return table
 
 

@@ -140,13 +140,13 @@ def test_a_cleaned_broker_registers_anew(tmp_path: Path) -> None:
             member = group.at_member(gone.broker_address)
             await member.end(signal.SIGTERM)
             await group.whole(2)
-            answer = await group.admin.to_leader(
+            response = await group.admin.to_leader(
                 RequestCode.CLEAN_BROKER_DATA,
                 clusterName=CLUSTER,
                 brokerName=BROKER,
                 brokerControllerIdsToClean=gone.broker_id,
             )
-            assert answer.code == 0, answer
+            assert response.code == 0, response
             await member.start()
             whole = await group.whole()
             assert gone.broker_id not in {one.broker_id for one in whole.in_sync}

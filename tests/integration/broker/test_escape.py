@@ -28,17 +28,17 @@ async def until(holds: Callable[[], Awaitable[object]]) -> None:
 
 
 async def info(caller: Caller) -> dict[str, str]:
-    answer = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-    table: dict[str, str] = json.loads(bytes(answer.body))["table"]
+    response = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table: dict[str, str] = json.loads(bytes(response.body))["table"]
     return table
 
 
 async def _prepared(master: Caller) -> EndTransactionRequest:
     """A half message, and the commit of it."""
     more = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "K"}
-    answer = await master.send(b"transaction", **more)
-    assert answer.code == 0
-    header = read_header(SendMessageResponse, answer.fields)
+    response = await master.send(b"transaction", **more)
+    assert response.code == 0
+    header = read_header(SendMessageResponse, response.fields)
     at = decode_message_id(header.msg_id)[1]
     return EndTransactionRequest("PG", header.queue_offset, at, 8, "K")
 

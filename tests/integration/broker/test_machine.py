@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 HOUR_MS = 3_600_000
 BODY = bytes(1 << 20)
 WRONG_S = 0.4
-ANSWER_S = 20
+RESPONSE_S = 20
 """Time in which a broker has to respond while its disk hangs, for the whole test."""
 
 
@@ -83,18 +83,18 @@ def test_a_roll_to_a_log_file_that_is_not_made_stops_no_reader(
     async def run() -> None:
         caller = connect(broker.start())
         sent = []
-        while (answer := await asyncio.wait_for(caller.send(BODY), ANSWER_S)).code == 0:
-            sent.append(answer)
+        while (response := await asyncio.wait_for(caller.send(BODY), RESPONSE_S)).code == 0:
+            sent.append(response)
             assert len(sent) < 10
-        assert (len(sent), answer.code) == (7, 2)
+        assert (len(sent), response.code) == (7, 2)
         for _ in range(5):
-            assert len(await asyncio.wait_for(caller.read(), ANSWER_S)) >= 7
-            assert (await asyncio.wait_for(caller.send(BODY), ANSWER_S)).code == 2
+            assert len(await asyncio.wait_for(caller.read(), RESPONSE_S)) >= 7
+            assert (await asyncio.wait_for(caller.send(BODY), RESPONSE_S)).code == 2
             assert (await caller.send(b"there is room for this")).code == 0
         machine.heal()
         begin = time.monotonic()
-        while (await asyncio.wait_for(caller.send(BODY), ANSWER_S)).code:
-            assert time.monotonic() - begin < ANSWER_S
+        while (await asyncio.wait_for(caller.send(BODY), RESPONSE_S)).code:
+            assert time.monotonic() - begin < RESPONSE_S
             await asyncio.sleep(0.02)
         assert [len(one.body) for one in await caller.read()].count(len(BODY)) == 8
         await caller.close()

@@ -39,10 +39,10 @@ def tables(node: BrokerNode) -> tuple[Any, ...]:
 
 
 async def commit(caller: Caller, offset: int) -> None:
-    answer = await caller.ask(
+    response = await caller.ask(
         15, consumerGroup="G", topic="T", queueId="0", commitOffset=str(offset)
     )
-    assert answer.code == 0, answer.remark
+    assert response.code == 0, response.remark
 
 
 def test_a_slave_has_its_master_s_tables(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_tables_survive_switches(tmp_path: Path) -> None:
                     body = json.dumps({"groupName": "G"}).encode()
                     assert (await caller.ask(200, body=body)).code == 0
                 topic = {"topic": f"T{epoch}", "defaultTopic": "TBW102"}
-                answer = await caller.ask(
+                response = await caller.ask(
                     17,
                     readQueueNums="2",
                     writeQueueNums="2",
@@ -119,7 +119,7 @@ def test_tables_survive_switches(tmp_path: Path) -> None:
                     order="false",
                     **topic,
                 )
-                assert answer.code == 0, answer.remark
+                assert response.code == 0, response.remark
                 await commit(caller, epoch)
                 await until(lambda m=master, r=replica: tables(nodes[m]) == tables(nodes[r]))
                 version = context.topics.data_version

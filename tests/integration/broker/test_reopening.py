@@ -45,8 +45,8 @@ async def serving(
 
 
 async def runtime_info(caller: Any) -> dict[str, str]:
-    answer = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-    table: dict[str, str] = json.loads(bytes(answer.body))["table"]
+    response = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table: dict[str, str] = json.loads(bytes(response.body))["table"]
     return table
 
 

@@ -177,7 +177,7 @@ def test_a_refusal_is_counted_by_its_code(cli: Cli, cluster: RunningCluster) -> 
 
 
 @contextmanager
-def proxy(target: str, answers: int, connections: int) -> Iterator[str]:
+def proxy(target: str, responses: int, connections: int) -> Iterator[str]:
     """A relay to a broker that cuts every connection after some responses: all of them together, or
     the first new connection could send the rest before the last one is cut.
     """
@@ -187,7 +187,7 @@ def proxy(target: str, answers: int, connections: int) -> Iterator[str]:
 
     def relay(client: socket.socket) -> None:
         with client, socket.create_connection((host, int(port))) as server:
-            for _ in range(answers):
+            for _ in range(responses):
                 data = client.recv(65_536)
                 if not data:
                     return
@@ -221,7 +221,7 @@ def test_lost_connections_end_it_with_a_sentence(
     connect = bench_run._connect
     monkeypatch.setattr(bench_run, "SILENCE_NS", 300_000_000)
     monkeypatch.setattr(failover.Links, "_ask", lambda links: {})
-    with proxy(cluster.brokers[0].address, answers=10, connections=3) as cutting:
+    with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
             "_connect",
@@ -242,7 +242,7 @@ def test_lost_connections_are_made_anew(
     from turbopump.cli.bench import run as bench_run
 
     connect = bench_run._connect
-    with proxy(cluster.brokers[0].address, answers=10, connections=3) as cutting:
+    with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
             "_connect",
@@ -268,7 +268,7 @@ def test_it_goes_on_while_a_connection_is_left(
     from turbopump.cli.bench import run as bench_run
 
     connect, made = bench_run._connect, []
-    with proxy(cluster.brokers[0].address, answers=0, connections=1) as cutting:
+    with proxy(cluster.brokers[0].address, responses=0, connections=1) as cutting:
 
         def one_is_cut(links: failover.Links, place: Place, is_sender: bool) -> int:
             made.append(place)

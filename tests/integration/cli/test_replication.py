@@ -73,8 +73,8 @@ class Pair:
     def metrics(self, number: int) -> dict[str, float]:
         """The metrics of a broker's replication, labels apart."""
         url = f"http://127.0.0.1:{self.metrics_ports[number - 1]}/metrics"
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+            lines = response.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("turbopump_ha_"))
         return {name.partition("{")[0]: float(value) for name, value in pairs}
 

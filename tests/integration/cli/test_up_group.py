@@ -128,8 +128,8 @@ def test_a_group_inside_a_program(tmp_path: Path) -> None:
         async with cluster:
             (controller,) = cluster.controllers
             async with asker([controller]) as admin:
-                answer, members = await admin.replicas()
-                assert answer.fields["masterAddress"] == cluster.brokers[0].address
+                response, members = await admin.replicas()
+                assert response.fields["masterAddress"] == cluster.brokers[0].address
                 assert members.members <= {1, 2, 3}
             async with turbopump.Producer("PG", [cluster.namesrv]) as producer:
                 await producer.send(turbopump.Message("T", b"one"))

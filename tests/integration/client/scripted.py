@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.heartbeat import HeartbeatData
@@ -23,7 +23,7 @@ from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 
-Script = Callable[[Command], Answer]
+Script = Callable[[Command], Response]
 HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 
 
@@ -32,7 +32,7 @@ def now_ms() -> int:
 
 
 class ScriptedBroker:
-    """Answers SUCCESS unless `answers` has a script for the code;
+    """Answers SUCCESS unless `responses` has a script for the code;
 
     `requests` holds the received requests.
 
@@ -44,14 +44,14 @@ class ScriptedBroker:
         self.queues = queues
         self.requests: list[Command] = []
         self.peers: list[Peer] = []
-        self.answers: dict[int, Script] = {
+        self.responses: dict[int, Script] = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
             RequestCode.PULL_MESSAGE: lambda request: Deferred(),
-            RequestCode.QUERY_CONSUMER_OFFSET: lambda request: response(
+            RequestCode.QUERY_CONSUMER_OFFSET: lambda request: new_response(
                 request, 0, header=None, fields={"offset": "0"}
             ),
-            RequestCode.LOCK_BATCH_MQ: lambda request: response(request, 0, body=b"{}"),
+            RequestCode.LOCK_BATCH_MQ: lambda request: new_response(request, 0, body=b"{}"),
         }
         self.client_ids: list[str] = []
         self.routes: dict[str, TopicRouteData] = {}
@@ -64,7 +64,7 @@ class ScriptedBroker:
     async def __aenter__(self) -> "ScriptedBroker":
         port = await self._server.start("127.0.0.1", 0)
         self.address = f"127.0.0.1:{port}"
-        self.answers.setdefault(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
+        self.responses.setdefault(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -74,55 +74,57 @@ class ScriptedBroker:
         """The requests of a code so far."""
         return [request for request in self.requests if request.code == code]
 
-    def fail(self, code: int, answer: int, remark: str = "scripted", times: int = 1 << 30) -> None:
+    def fail(
+        self, code: int, response: int, remark: str = "scripted", times: int = 1 << 30
+    ) -> None:
         """Answer a request code with an error code, `times` times, then as before."""
-        before = self.answers.get(code, lambda request: response(request, 0))
+        before = self.responses.get(code, lambda request: new_response(request, 0))
 
-        def script(request: Command) -> Answer:
+        def script(request: Command) -> Response:
             if len(self.requests_of(code)) <= times:
-                return response(request, answer, remark)
+                return new_response(request, response, remark)
             return before(request)
 
         times += len(self.requests_of(code))
-        self.answers[code] = script
+        self.responses[code] = script
 
     async def ask_clients(self, code: int, fields: dict[str, str], body: bytes) -> list[Command]:
         """Send a request to every client and wait for the answers."""
-        answers = []
+        responses = []
         for peer in {peer for peer in self.peers if not peer.closed}:
             future: asyncio.Future[Command | None] = asyncio.get_running_loop().create_future()
             peer.call(Command(code, fields=fields, body=body), 5000).then(future.set_result)
-            answer = await future
-            assert answer is not None
-            answers.append(answer)
-        return answers
+            response = await future
+            assert response is not None
+            responses.append(response)
+        return responses
 
     def notify_clients(self, code: int, fields: dict[str, str], body: bytes = b"") -> None:
         """Send a one-way request to every client."""
         for peer in {peer for peer in self.peers if not peer.closed}:
             peer.notify(Command(code, fields=fields, body=body))
 
-    def _handle(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
+    def _handle(self, request: Command, peer: Peer, _now_ms: int) -> Response:
         # A copy: a request that waits for its answer loses its fields and body.
         self.requests.append(dataclasses.replace(request))
         self.peers.append(peer)
-        script = self.answers.get(request.code)
-        return script(request) if script is not None else response(request, 0)
+        script = self.responses.get(request.code)
+        return script(request) if script is not None else new_response(request, 0)
 
     def _route(self, request: Command) -> Command:
         topic = request.fields["topic"]
         route = self.routes.get(topic) or route_of(self)
-        return response(request, ResponseCode.SUCCESS, body=route.encode())
+        return new_response(request, ResponseCode.SUCCESS, body=route.encode())
 
     def _heartbeat(self, request: Command) -> Command:
         assert isinstance(request.body, bytes)
         client_id = HeartbeatData.decode(request.body).client_id
         if client_id not in self.client_ids:
             self.client_ids.append(client_id)
-        return response(request, ResponseCode.SUCCESS)
+        return new_response(request, ResponseCode.SUCCESS)
 
     def _members(self, request: Command) -> Command:
-        return response(request, 0, body=dump({"consumerIdList": self.client_ids}))
+        return new_response(request, 0, body=dump({"consumerIdList": self.client_ids}))
 
 
 def route_of(*brokers: ScriptedBroker) -> TopicRouteData:
@@ -136,7 +138,7 @@ def route_of(*brokers: ScriptedBroker) -> TopicRouteData:
 def stored(request: Command, queue_offset: int = 0) -> Command:
     """The answer to a send."""
     header = SendMessageResponse("7F00000100002A9F0000000000000000", 0, queue_offset)
-    return response(request, ResponseCode.SUCCESS, header=header)
+    return new_response(request, ResponseCode.SUCCESS, header=header)
 
 
 def pulled(
@@ -156,7 +158,7 @@ def pulled(
         record_bytes(request.fields["topic"], first + at, text, reconsume_times, properties)
         for at, text in enumerate(texts)
     )
-    return response(request, code, header=header, body=body)
+    return new_response(request, code, header=header, body=body)
 
 
 def record_bytes(

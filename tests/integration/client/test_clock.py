@@ -12,7 +12,7 @@ from turbopump.net.client.messages import Message, ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
 from turbopump.net.client.producer import Producer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 pytestmark = pytest.mark.integration
 
@@ -39,10 +39,10 @@ def test_a_send_has_the_time_it_was_given(by_ms: int) -> None:
             if len(broker.requests_of(RequestCode.SEND_MESSAGE_V2)) > 1:
                 return stored(request)
             clock.wrong_by_ms = by_ms
-            return response(request, ResponseCode.SERVICE_NOT_AVAILABLE)
+            return new_response(request, ResponseCode.SERVICE_NOT_AVAILABLE)
 
         async with ScriptedBroker() as broker:
-            broker.answers[RequestCode.SEND_MESSAGE_V2] = once_busy
+            broker.responses[RequestCode.SEND_MESSAGE_V2] = once_busy
             options = ClientOptions(now_ms=clock)
             async with Producer("pg", [broker.address], client_options=options) as producer:
                 await producer.send(Message("T", b"x"))
@@ -68,17 +68,17 @@ def test_an_ordered_queue_pauses_and_keeps_its_lock_as_long_as_before(
         def lock(request: Command) -> Command:
             assert isinstance(request.body, bytes)
             queues = request.body[request.body.index(b'"mqSet":') + 8 : -1]
-            return response(request, 0, body=b'{"lockOKMQSet":' + queues + b"}")
+            return new_response(request, 0, body=b'{"lockOKMQSet":' + queues + b"}")
 
         async with ScriptedBroker() as broker:
-            hold = broker.answers[RequestCode.PULL_MESSAGE]
-            answers = [lambda request: pulled(request, 0, 2, [b"a", b"b"])]
-            broker.answers[RequestCode.PULL_MESSAGE] = lambda request: (
-                answers.pop()(request)
-                if answers and request.fields["topic"] == "T"
+            hold = broker.responses[RequestCode.PULL_MESSAGE]
+            responses = [lambda request: pulled(request, 0, 2, [b"a", b"b"])]
+            broker.responses[RequestCode.PULL_MESSAGE] = lambda request: (
+                responses.pop()(request)
+                if responses and request.fields["topic"] == "T"
                 else hold(request)
             )
-            broker.answers[RequestCode.LOCK_BATCH_MQ] = lock
+            broker.responses[RequestCode.LOCK_BATCH_MQ] = lock
             consumer = Consumer(
                 "g",
                 [broker.address],

@@ -14,7 +14,7 @@ from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumerOptions, Outcome
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.properties import decode_properties
 
 pytestmark = pytest.mark.integration
@@ -59,11 +59,11 @@ def pulls_of(broker: ScriptedBroker) -> list[int]:
     ]
 
 
-def script_pulls(broker: ScriptedBroker, *answers: Callable[[Command], Command]) -> None:
+def script_pulls(broker: ScriptedBroker, *responses: Callable[[Command], Command]) -> None:
     """Answer the pulls of T one after the other; then, and for other topics, hold them."""
-    left = list(answers)
-    hold = broker.answers[PULL]
-    broker.answers[PULL] = lambda request: (
+    left = list(responses)
+    hold = broker.responses[PULL]
+    broker.responses[PULL] = lambda request: (
         left.pop(0)(request) if left and request.fields["topic"] == "T" else hold(request)
     )
 
@@ -99,7 +99,7 @@ def test_pull_goes_on_as_each_answer_says(until: Until) -> None:
 def test_unknown_subscription_is_cured_by_a_heartbeat(until: Until, code: int) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
-            script_pulls(broker, lambda request: response(request, code, "subscription"))
+            script_pulls(broker, lambda request: new_response(request, code, "subscription"))
             async with Consuming(broker):
                 await until(lambda: len(pulls_of(broker)) == 2)
                 order = [request.code for request in broker.requests]
@@ -164,7 +164,7 @@ def test_failed_message_is_sent_back_and_where_that_fails_sent_anew(until: Until
                 ),
             )
             broker.fail(RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SYSTEM_ERROR)
-            broker.answers[SEND] = stored
+            broker.responses[SEND] = stored
             async with Consuming(broker, outcome=Outcome.RETRY) as consuming:
                 await until(lambda: bool(broker.requests_of(SEND)))
             [back] = broker.requests_of(RequestCode.CONSUMER_SEND_MSG_BACK)
@@ -220,8 +220,8 @@ def test_pulling_pauses_while_handlers_are_busy(until: Until) -> None:
                 begin = int(request.fields["queueOffset"])
                 return pulled(request, 0, begin + 10, [b"x"] * 10)
 
-            hold = broker.answers[PULL]
-            broker.answers[PULL] = lambda request: (
+            hold = broker.responses[PULL]
+            broker.responses[PULL] = lambda request: (
                 endless(request) if request.fields["topic"] == "T" else hold(request)
             )
             go_on = asyncio.Event()
@@ -285,7 +285,7 @@ def test_ordered_consumer_takes_only_locked_queues(until: Until) -> None:
             def lock(request: Command) -> Command:
                 assert isinstance(request.body, bytes)
                 asked = json.loads(request.body)["mqSet"]
-                return response(
+                return new_response(
                     request,
                     0,
                     body=json.dumps(
@@ -293,7 +293,7 @@ def test_ordered_consumer_takes_only_locked_queues(until: Until) -> None:
                     ).encode(),
                 )
 
-            broker.answers[RequestCode.LOCK_BATCH_MQ] = lock
+            broker.responses[RequestCode.LOCK_BATCH_MQ] = lock
             async with Consuming(broker, ConsumerOptions(ordered=True)) as consuming:
 
                 def held() -> set[int]:
@@ -306,7 +306,7 @@ def test_ordered_consumer_takes_only_locked_queues(until: Until) -> None:
                 broker.fail(RequestCode.LOCK_BATCH_MQ, ResponseCode.SYSTEM_ERROR)
                 assert not await consuming.consumer._balancer.renew_locks()
                 assert held() == {0, 1}
-                broker.answers[RequestCode.LOCK_BATCH_MQ] = lock
+                broker.responses[RequestCode.LOCK_BATCH_MQ] = lock
                 free.remove(0)
                 assert await consuming.consumer._balancer.renew_locks()
                 await until(lambda: held() == {1})
@@ -362,7 +362,7 @@ def test_reset_pushed_by_an_old_broker_moves_the_queue(until: Until) -> None:
             body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:42}}'
             fields = {"topic": "T", "group": "g", "timestamp": "1", "isForce": "true"}
             broker.notify_clients(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
-            broker.answers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request: response(
+            broker.responses[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request: new_response(
                 request, 0, fields={"offset": "42"}
             )
             await until(lambda: pulls_of(broker) == [0, 42])
@@ -378,7 +378,7 @@ def test_start_where_there_is_no_offset(until: Until) -> None:
             broker.fail(RequestCode.QUERY_CONSUMER_OFFSET, ResponseCode.QUERY_NOT_FOUND)
             offsets = {RequestCode.GET_MAX_OFFSET: "9", RequestCode.GET_MIN_OFFSET: "3"}
             for code, offset in offsets.items():
-                broker.answers[code] = lambda request, offset=offset: response(
+                broker.responses[code] = lambda request, offset=offset: new_response(
                     request, 0, fields={"offset": offset}
                 )
             async with Consuming(broker):

@@ -17,9 +17,9 @@ from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumerOptions, Outcome
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 pytestmark = pytest.mark.integration
 
@@ -31,12 +31,12 @@ BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 def delivering(broker: ScriptedBroker, *bodies: bytes) -> ScriptedBroker:
     """The queue of topic T holds these."""
 
-    def pull(request: Command) -> Answer:
+    def pull(request: Command) -> Response:
         if request.fields["topic"] == "T" and request.fields["queueOffset"] == "0":
             return pulled(request, 0, len(bodies), list(bodies))
         return Deferred()
 
-    broker.answers[PULL] = pull
+    broker.responses[PULL] = pull
     return broker
 
 
@@ -217,8 +217,10 @@ def test_a_refusal_for_good_is_raised_through_the_iterator(
 
     async def scenario() -> None:
         async with ScriptedBroker(queues=2) as broker:
-            broker.answers[PULL] = lambda request: (
-                response(request, code, remark) if request.fields["topic"] == "T" else Deferred()
+            broker.responses[PULL] = lambda request: (
+                new_response(request, code, remark)
+                if request.fields["topic"] == "T"
+                else Deferred()
             )
             consumer = Consumer("g", [broker.address])
             consumer.subscribe("T")
@@ -239,18 +241,18 @@ def test_a_refusal_of_one_queue_of_two_or_for_a_moment_is_waited_for(
     monkeypatch.setattr("turbopump.net.client.backoff.REFUSED_MS", 1)
     state = {"waits": True}
 
-    def pull(request: Command) -> Answer:
+    def pull(request: Command) -> Response:
         if request.fields["topic"] != "T":
             return Deferred()
         if not state["waits"] and request.fields["queueId"] == "1":
             return pulled(request, 0, 1, [b"at last"])
         if request.fields["queueId"] == "0":
-            return response(request, ResponseCode.NO_PERMISSION, "forbidden")
-        return response(request, ResponseCode.SYSTEM_BUSY, "busy")
+            return new_response(request, ResponseCode.NO_PERMISSION, "forbidden")
+        return new_response(request, ResponseCode.SYSTEM_BUSY, "busy")
 
     async def scenario() -> None:
         async with ScriptedBroker(queues=2) as broker:
-            broker.answers[PULL] = pull
+            broker.responses[PULL] = pull
             consumer = Consumer("g", [broker.address])
             consumer.subscribe("T")
             async with asyncio.timeout(60), consumer:

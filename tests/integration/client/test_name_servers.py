@@ -10,7 +10,7 @@ from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import BrokerError
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 pytestmark = pytest.mark.integration
 
@@ -20,7 +20,7 @@ ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 def test_the_next_name_server_is_asked_while_one_is_silent() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as silent, ScriptedBroker() as other:
-            silent.answers[ROUTE] = lambda request: None
+            silent.responses[ROUTE] = lambda request: None
             instance = ClientInstance(
                 [silent.address, other.address], ClientOptions(timeout_ms=60_000)
             )
@@ -45,10 +45,10 @@ def test_a_slow_name_server_is_waited_for_beside_the_next() -> None:
 
             def release(request: Command) -> None:
                 (first,) = slow.requests_of(ROUTE)
-                late.resolve(response(first, 0, body=route_of(silent).encode()))
+                late.resolve(new_response(first, 0, body=route_of(silent).encode()))
 
-            slow.answers[ROUTE] = lambda request: late
-            silent.answers[ROUTE] = release
+            slow.responses[ROUTE] = lambda request: late
+            silent.responses[ROUTE] = release
             instance = ClientInstance(
                 [slow.address, silent.address], ClientOptions(timeout_ms=60_000)
             )

@@ -12,7 +12,7 @@ from turbopump.net.client.producer import Producer
 from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 pytestmark = pytest.mark.integration
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -23,7 +23,7 @@ MESSAGE = Message("T", b"x")
 def test_send_is_tried_again_after_these_codes(code: int) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
-            broker.answers[SEND] = stored
+            broker.responses[SEND] = stored
             broker.fail(SEND, code, times=1)
             assert (await producer.send(MESSAGE)).status is SendStatus.SEND_OK
             assert len(broker.requests_of(SEND)) == 2
@@ -74,7 +74,7 @@ def test_stored_less_safely_is_a_success(code: int, status: SendStatus) -> None:
             return done
 
         async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
-            broker.answers[SEND] = answer
+            broker.responses[SEND] = answer
             result = await producer.send(MESSAGE)
             assert (result.status, result.queue_offset) == (status, 41)
 
@@ -86,7 +86,7 @@ def test_another_broker_is_tried_and_the_failed_one_avoided() -> None:
         async with ScriptedBroker("broker-a") as bad, ScriptedBroker("broker-b") as good:
             bad.routes["T"] = route_of(bad, good)
             bad.fail(SEND, ResponseCode.SYSTEM_BUSY)
-            good.answers[SEND] = stored
+            good.responses[SEND] = stored
             async with Producer("pg", [bad.address]) as producer:
                 results = [await producer.send(MESSAGE) for _ in range(6)]
             assert {result.queue.broker_name for result in results} == {"broker-b"}
@@ -100,7 +100,7 @@ def test_master_that_moved_is_found_by_asking_at_once() -> None:
         async with ScriptedBroker() as names, ScriptedBroker() as new:
             old = ScriptedBroker()
             async with old:
-                old.answers[SEND] = new.answers[SEND] = stored
+                old.responses[SEND] = new.responses[SEND] = stored
                 names.routes["T"] = route_of(old)
                 async with Producer("pg", [names.address]) as producer:
                     await producer.send(MESSAGE)
@@ -120,7 +120,7 @@ def test_silent_broker_is_a_timeout() -> None:
             ScriptedBroker() as broker,
             Producer("pg", [broker.address], options=options) as producer,
         ):
-            broker.answers[SEND] = lambda request: None
+            broker.responses[SEND] = lambda request: None
             with pytest.raises(CallTimeout):
                 await producer.send(MESSAGE)
 
@@ -133,11 +133,11 @@ def test_unknown_topic_borrows_the_route_of_the_default_topic() -> None:
 
             def route(request: Command) -> Command:
                 if request.fields["topic"] == "TBW102":
-                    return response(request, 0, body=route_of(broker).encode())
-                return response(request, ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
+                    return new_response(request, 0, body=route_of(broker).encode())
+                return new_response(request, ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
 
-            broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
-            broker.answers[SEND] = stored
+            broker.responses[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
+            broker.responses[SEND] = stored
             async with Producer("pg", [broker.address]) as producer:
                 assert [queue.queue_id for queue in await producer.queues("New")] == [0, 1, 2, 3]
                 await producer.send(Message("New", b"x"))
@@ -160,7 +160,7 @@ def test_no_route_at_all_is_said_at_once() -> None:
 def test_next_name_server_is_asked_when_the_first_is_gone() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
-            broker.answers[SEND] = stored
+            broker.responses[SEND] = stored
             shared = SharedClient(["127.0.0.1:1", broker.address])
             async with Producer("pg", client=shared) as producer:
                 await producer.send(MESSAGE)
@@ -172,10 +172,10 @@ def test_next_name_server_is_asked_when_the_first_is_gone() -> None:
 def test_waiting_senders_share_one_answer_about_a_route() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker, Producer("pg", broker.address) as producer:
-            broker.answers[SEND] = stored
+            broker.responses[SEND] = stored
             await asyncio.gather(*(producer.send(MESSAGE) for _ in range(50)))
             assert len(broker.requests_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
-            broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: None
+            broker.responses[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: None
             options = ProducerOptions(timeout_ms=10_000)
             patience = ClientOptions(timeout_ms=300)
             other = Producer("pg", broker.address, options=options, client_options=patience)
@@ -191,7 +191,7 @@ def test_waiting_senders_share_one_answer_about_a_route() -> None:
 def test_producer_is_announced_and_leaves() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
-            broker.answers[SEND] = stored
+            broker.responses[SEND] = stored
             options = ClientOptions(heartbeat_ms=20, instance_name="me")
             async with Producer("pg", [broker.address], client_options=options) as producer:
                 await producer.send(MESSAGE)

@@ -26,7 +26,7 @@ QUEUE_ID = "e"
 def test_a_fixed_queue_is_tried_once_unless_told_otherwise() -> None:
     async def scenario() -> None:
         async with ScriptedBroker(queues=8) as broker:
-            broker.answers[SEND] = stored
+            broker.responses[SEND] = stored
             broker.fail(SEND, ResponseCode.SERVICE_NOT_AVAILABLE, times=4)
             async with Producer("pg", [broker.address]) as producer:
                 with pytest.raises(BrokerError):
@@ -47,7 +47,7 @@ def test_a_fixed_queue_is_tried_once_unless_told_otherwise() -> None:
 def test_a_chosen_queue_stays_although_the_route_changes() -> None:
     async def scenario() -> None:
         async with ScriptedBroker(queues=8) as broker:
-            broker.answers[SEND] = stored
+            broker.responses[SEND] = stored
             broker.fail(SEND, ResponseCode.SERVICE_NOT_AVAILABLE, times=2)
             chosen: list[int] = []
 
@@ -68,12 +68,12 @@ def test_a_chosen_queue_stays_although_the_route_changes() -> None:
 def test_a_broker_that_hangs_costs_one_try() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as names, ScriptedBroker() as hangs, ScriptedBroker() as new:
-            new.answers[SEND] = stored
+            new.responses[SEND] = stored
 
             def hang(request: Command) -> None:
                 names.routes["T"] = route_of(new)
 
-            hangs.answers[SEND] = hang
+            hangs.responses[SEND] = hang
             names.routes["T"] = route_of(hangs)
             options = ProducerOptions(timeout_ms=60_000, try_timeout_ms=200)
             async with (

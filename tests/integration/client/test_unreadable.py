@@ -12,7 +12,7 @@ from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptio
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions, MessageModel
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.queues import MessageQueue
 
@@ -46,9 +46,9 @@ class Queue:
 
     def __init__(self, broker: ScriptedBroker, code: int, *records: bytes) -> None:
         self._records = records
-        self._hold = broker.answers[RequestCode.PULL_MESSAGE]
+        self._hold = broker.responses[RequestCode.PULL_MESSAGE]
         self.asked: list[int] = []
-        broker.answers[code] = self._answer
+        broker.responses[code] = self._answer
 
     def _answer(self, request: Command) -> object:
         if request.fields["topic"] != "T":
@@ -58,7 +58,7 @@ class Queue:
         if start >= end:
             return self._hold(request)
         header = PullMessageResponse(0, end, 0, end)
-        return response(request, 0, header=header, body=b"".join(self._records[start:]))
+        return new_response(request, 0, header=header, body=b"".join(self._records[start:]))
 
 
 async def consume(
@@ -113,9 +113,9 @@ def test_it_is_pulled_again_while_the_broker_cannot_be_asked(until: Until) -> No
                 if len(backs) == 2:
                     broker.peers[-1].close()
                     return None
-                return response(request, 0)
+                return new_response(request, 0)
 
-            broker.answers[SEND_BACK] = back
+            broker.responses[SEND_BACK] = back
             assert await consume(broker, until, 1) == ["2"]
             assert backs == ["0", "1000", "1000"], "the first one is not sent back twice"
             assert queue.asked == [0, 0, 3]
@@ -158,7 +158,7 @@ def test_where_nothing_is_sent_back_it_is_skipped(until: Until) -> None:
 
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
-            broker.answers[RequestCode.GET_MIN_OFFSET] = lambda request: response(
+            broker.responses[RequestCode.GET_MIN_OFFSET] = lambda request: new_response(
                 request, 0, fields={"offset": "0"}
             )
             Queue(broker, RequestCode.PULL_MESSAGE, broken(0), plain(1))

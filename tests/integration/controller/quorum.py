@@ -56,10 +56,10 @@ class Asker:
     async def metadata(self, address: str) -> dict[str, str] | None:
         """1005; None if there is no answer."""
         try:
-            answer = await self.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+            response = await self.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
         except RemotingError:
             return None
-        return answer.fields
+        return response.fields
 
     async def leader(self) -> str:
         """The address that all answers call the leader's, as soon as they agree."""
@@ -74,17 +74,17 @@ class Asker:
 
     async def to_leader(self, code: int, body: bytes = b"", **fields: Any) -> Command:
         """Send a request until a controller answers as the leader."""
-        answers: list[Command] = []
+        responses: list[Command] = []
 
         async def answered() -> bool:
             try:
-                answers.append(await self.ask(await self.leader(), code, body, **fields))
+                responses.append(await self.ask(await self.leader(), code, body, **fields))
             except RemotingError:
                 return False
-            return answers[-1].code != ResponseCode.CONTROLLER_NOT_LEADER
+            return responses[-1].code != ResponseCode.CONTROLLER_NOT_LEADER
 
         await until(f"{code} is answered", answered)
-        return answers[-1]
+        return responses[-1]
 
     def broker_address(self, broker_id: int) -> str:
         """Address at which that broker registers."""
@@ -142,9 +142,9 @@ class Asker:
 
     async def replicas(self, name: str = GROUP) -> tuple[Command, SyncStateSet]:
         """Request CONTROLLER_GET_REPLICA_INFO (1004)."""
-        answer = await self.to_leader(RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName=name)
-        assert answer.code == 0, answer.remark
-        return answer, SyncStateSet.decode(answer.body)
+        response = await self.to_leader(RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName=name)
+        assert response.code == 0, response.remark
+        return response, SyncStateSet.decode(response.body)
 
 
 def config(folder: Path, number: int, peers: str = "", **more: Any) -> ControllerConfig:

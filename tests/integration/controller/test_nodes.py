@@ -49,14 +49,14 @@ def test_three_elect_one_that_alone_answers_for_the_group(tmp_path: Path) -> Non
                 assert one["controllerLeaderAddress"] == leader
                 assert one["isLeader"] == str(nodes[number].address == leader).lower()
             for node in nodes:
-                answer = await broker.ask(
+                response = await broker.ask(
                     node.address,
                     RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
                     clusterName=CLUSTER,
                     brokerName=GROUP,
                 )
                 wanted = 0 if node.address == leader else ResponseCode.CONTROLLER_NOT_LEADER
-                assert answer.code == wanted
+                assert response.code == wanted
             unknown = await broker.ask(leader, 4_711)
             assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
@@ -73,8 +73,8 @@ def test_a_broker_registers_and_is_elected_and_another_leader_knows_it(tmp_path:
             assert second.fields["masterBrokerId"] == "1"
             leader = next(node for node in nodes if node.is_leader)
             await leader.stop()
-            answer, members = await broker.replicas()
-            assert (answer.fields["masterBrokerId"], answer.fields["masterEpoch"]) == ("1", "1")
+            response, members = await broker.replicas()
+            assert (response.fields["masterBrokerId"], response.fields["masterEpoch"]) == ("1", "1")
             assert members.members == {1}
             third = await broker.register(3)
             assert third.code == 0
@@ -88,8 +88,8 @@ def test_a_controller_alone_keeps_its_state(tmp_path: Path) -> None:
             if first:
                 await broker.register(1)
                 assert (await broker.elect(1)).code == 0
-            answer, members = await broker.replicas()
-            assert (answer.fields["masterEpoch"], members.members) == ("1", {1})
+            response, members = await broker.replicas()
+            assert (response.fields["masterEpoch"], members.members) == ("1", {1})
 
     asyncio.run(life(True))
     asyncio.run(life(False))
@@ -108,14 +108,14 @@ def test_without_a_majority_nothing_is_decided(tmp_path: Path) -> None:
                 return not leader.is_leader
 
             await until("a leader without followers resigns", resigned)
-            answer = await broker.ask(
+            response = await broker.ask(
                 leader.address,
                 RequestCode.CONTROLLER_ELECT_MASTER,
                 clusterName=CLUSTER,
                 brokerName=GROUP,
                 brokerId=1,
             )
-            assert answer.code == ResponseCode.CONTROLLER_NOT_LEADER
+            assert response.code == ResponseCode.CONTROLLER_NOT_LEADER
 
     asyncio.run(run())
 
@@ -237,8 +237,8 @@ def test_a_controller_that_cannot_write_is_silent_until_it_can_again(tmp_path: P
                 )
                 assert refused.code == ResponseCode.CONTROLLER_NOT_LEADER
                 files.is_full = False
-                answer, _ = await broker.replicas()
-                assert answer.code == 0
+                response, _ = await broker.replicas()
+                assert response.code == 0
             finally:
                 await node.stop()
 
@@ -255,9 +255,9 @@ class LedgerClient:
 
     async def ask(self, code: int, **members: Any) -> tuple[dict[str, Any], str]:
         body = {"code": 200, "group": "g", "remoteId": self._member, "term": -1, **members}
-        answer = await self._broker.ask(self._address, code, json.dumps(body).encode())
-        assert answer.code == SUCCESS, answer.remark
-        return json.loads(bytes(answer.body)), answer.remark or ""  # type: ignore[arg-type]
+        response = await self._broker.ask(self._address, code, json.dumps(body).encode())
+        assert response.code == SUCCESS, response.remark
+        return json.loads(bytes(response.body)), response.remark or ""  # type: ignore[arg-type]
 
     async def append(self, body: bytes) -> tuple[dict[str, Any], str]:
         return await self.ask(APPEND, body=base64.b64encode(body).decode())
@@ -300,12 +300,12 @@ def test_clients_of_the_ledger_append_and_get(tmp_path: Path) -> None:
             stranger, _ = await LedgerClient(broker, leader, "n9").append(EVENT)
             assert stranger["code"] == UNKNOWN_MEMBER
             # The entry was applied: the next id of that group has changed.
-            answer = await broker.to_leader(
+            response = await broker.to_leader(
                 RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
                 clusterName="C",
                 brokerName="of-a-ledger-client",
             )
-            assert answer.fields["nextBrokerId"] == "2"
+            assert response.fields["nextBrokerId"] == "2"
 
     asyncio.run(run())
 
@@ -359,8 +359,8 @@ def test_bytes_that_are_no_message_are_answered(tmp_path: Path) -> None:
             leader = await broker.leader()
             for code in (METADATA, APPEND, GET, 51_001, 51_002, 51_004, 51_005, 51_006):
                 for body in (b"", b"[]", b"{", b'{"term":"x"}', b'{"group":7}'):
-                    answer = await broker.ask(leader, code, body)
-                    assert answer.code == ResponseCode.SYSTEM_ERROR, (code, body)
+                    response = await broker.ask(leader, code, body)
+                    assert response.code == ResponseCode.SYSTEM_ERROR, (code, body)
             assert await broker.leader() == leader
 
     asyncio.run(run())

@@ -121,8 +121,8 @@ def test_all_are_killed_and_nothing_is_forgotten(tmp_path: Path) -> None:
                 member.end(signal.SIGKILL)
             for member in members.values():
                 member.start()
-            answer, found = await broker.replicas()
-            assert (answer.fields["masterEpoch"], found.members) == ("1", {1})
+            response, found = await broker.replicas()
+            assert (response.fields["masterEpoch"], found.members) == ("1", {1})
 
     asyncio.run(run())
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from interop.support.controlled import METADATA_INFO, SYNC_STATE_DATA
-from interop.support.groups import BROKER_NAME, CLUSTER, TURBOPUMP, Answer
+from interop.support.groups import BROKER_NAME, CLUSTER, TURBOPUMP, Response
 from interop.support.mqadmin import RAW_KEY
 from interop.support.processes import Process
 from interop.support.senders import (
@@ -126,11 +126,11 @@ class AtOne:
                     with connected(address) as connection:
                         while not self._stopped.is_set():
                             number, begun = next(self._group.numbers), now_ms()
-                            answer = send(connection, self._ledger.topic, number % QUEUES, number)
-                            if answer.code != SUCCESS:
-                                self._ledger.refused(f"old side: {answer.code}")
+                            response = send(connection, self._ledger.topic, number % QUEUES, number)
+                            if response.code != SUCCESS:
+                                self._ledger.refused(f"old side: {response.code}")
                                 break
-                            fields = answer.fields
+                            fields = response.fields
                             place = int(fields["queueId"]), int(fields["queueOffset"])
                             self._ledger.add(begun, now_ms(), place, number)
                 except (OSError, struct.error) as error:
@@ -220,7 +220,7 @@ class Group:
 
     def ask(
         self, name: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
-    ) -> Answer:
+    ) -> Response:
         """Send one request."""
         with connected(self.address(name)) as connection:
             return connection.call(code, fields or {}, body)
@@ -231,11 +231,11 @@ class Group:
             try:
                 if self.ask(one, METADATA_INFO).fields.get("isLeader") != "true":
                     continue
-                answer = self.ask(one, SYNC_STATE_DATA, {}, json.dumps([BROKER_NAME]).encode())
+                response = self.ask(one, SYNC_STATE_DATA, {}, json.dumps([BROKER_NAME]).encode())
             except (OSError, struct.error):
                 continue
-            if answer.code == SUCCESS:
-                text = RAW_KEY.sub(r'\1"\2"\3', answer.body.decode())
+            if response.code == SUCCESS:
+                text = RAW_KEY.sub(r'\1"\2"\3', response.body.decode())
                 return dict(json.loads(text)["replicasInfoTable"].get(BROKER_NAME, {}))
         return {}
 
@@ -265,8 +265,8 @@ class Group:
 
     def ends(self) -> set[int]:
         """Ends of the brokers' logs."""
-        answers = [self.ask(one, RUNTIME_INFO) for one in BROKERS]
-        return {int(json.loads(one.body)["table"]["commitLogMaxOffset"]) for one in answers}
+        responses = [self.ask(one, RUNTIME_INFO) for one in BROKERS]
+        return {int(json.loads(one.body)["table"]["commitLogMaxOffset"]) for one in responses}
 
 
 class Groups:

@@ -129,8 +129,8 @@ def restart(group: Controlled, member: Member) -> None:
 
 def knows_leader(controller: Member) -> bool:
     """Whether it takes part in the quorum again."""
-    answer = ask(controller.port, METADATA_INFO, {})
-    return bool(answer.fields.get("controllerLeaderAddress"))
+    response = ask(controller.port, METADATA_INFO, {})
+    return bool(response.fields.get("controllerLeaderAddress"))
 
 
 def restarted(group: Controlled, sending: Sending, members: Sequence[Member]) -> None:

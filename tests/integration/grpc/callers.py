@@ -63,8 +63,8 @@ class Client:
             **changed,
         }
         request = message_class("ReceiveMessageRequest")(**asked)
-        answers = [*call(request, metadata=self._metadata, timeout=20)]
-        return [one.message for one in answers if one.WhichOneof("kind") == "message"]
+        responses = [*call(request, metadata=self._metadata, timeout=20)]
+        return [one.message for one in responses if one.WhichOneof("kind") == "message"]
 
     def ack(self, topic: str, group: str, *messages: Any) -> int:
         """Acknowledge messages; the code of the answer."""
@@ -82,9 +82,9 @@ class Client:
         """Send a message; its entry of the answer."""
         system = {"message_id": uuid.uuid4().hex, "message_type": 1, **system}
         one = {"topic": {"name": topic}, "body": body, "system_properties": system}
-        answer = self.ask("SendMessage", messages=[{**one, "user_properties": {"u": "ü"}}])
-        assert answer.status.code == Code.OK, answer
-        return answer.entries[0]
+        response = self.ask("SendMessage", messages=[{**one, "user_properties": {"u": "ü"}}])
+        assert response.status.code == Code.OK, response
+        return response.entries[0]
 
     def close(self) -> None:
         self._said.put(None)

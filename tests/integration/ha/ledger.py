@@ -45,10 +45,10 @@ class Ledger:
         """Close the file; later events are not recorded."""
         self._opened.close()
 
-    def acked(self, broker: str, queue: int, answer: Command, body: bytes) -> None:
+    def acked(self, broker: str, queue: int, response: Command, body: bytes) -> None:
         """A sender got SEND_OK."""
-        place = Claim(False, self._topic, queue, int(answer.fields["queueOffset"]))
-        at = decode(encode(place)[:-2] + f',"id":"{answer.fields["msgId"]}"}}')
+        place = Claim(False, self._topic, queue, int(response.fields["queueOffset"]))
+        at = decode(encode(place)[:-2] + f',"id":"{response.fields["msgId"]}"}}')
         assert isinstance(at, Claim)
         self._write(
             Claim(False, *place.place, digest_of(body), log_offset=at.log_offset, broker=broker)

@@ -26,7 +26,7 @@ AGAIN_S = 0.02
 """Pause after a refusal before the next try."""
 READ_MAX = 32
 PULL, SEND, SUCCESS = 11, 310, 0
-NO_ANSWER = -1
+NO_RESPONSE = -1
 IN_FLIGHT = 8
 
 
@@ -83,9 +83,9 @@ async def pull(client: Client, address: str, queue: int, offset: int) -> Command
     return await client.call(address, new_request(PULL, header), CALL_MS)
 
 
-def messages_of(answer: Command) -> list[MessageView]:
+def messages_of(response: Command) -> list[MessageView]:
     """Messages in the response to a pull."""
-    return decode_messages(bytes(answer.body or b"")) if answer.code == SUCCESS else []
+    return decode_messages(bytes(response.body or b"")) if response.code == SUCCESS else []
 
 
 class Load:
@@ -157,18 +157,18 @@ class Load:
                 await asyncio.sleep(AGAIN_S)
 
     async def _send_one(self, client: Client, address: str, queue: int, body: bytes) -> bool:
-        history, code = self.history, NO_ANSWER
+        history, code = self.history, NO_RESPONSE
         header = SendMessageRequestV2("PG", TOPIC, "TBW102", QUEUES, queue, 0, _now_ms(), 0)
         history.sent += 1
         try:
-            answer = await client.call(address, new_request(SEND, header, body), CALL_MS)
-            code = answer.code
+            response = await client.call(address, new_request(SEND, header, body), CALL_MS)
+            code = response.code
         except RemotingError:
             pass
         if code == SUCCESS:
-            history.on_acked((queue, int(answer.fields["queueOffset"])), body)
+            history.on_acked((queue, int(response.fields["queueOffset"])), body)
             if self._ledger is not None:
-                self._ledger.acked(address, queue, answer, body)
+                self._ledger.acked(address, queue, response, body)
             return True
         history.refusals[code] = history.refusals.get(code, 0) + 1
         return False
@@ -202,14 +202,14 @@ async def read_all(address: str, queue: int, deadline_s: float) -> list[bytes]:
     client, bodies = Client(_now_ms), list[bytes]()
     try:
         while True:
-            answer = await pull(client, address, queue, len(bodies))
-            messages = messages_of(answer)
+            response = await pull(client, address, queue, len(bodies))
+            messages = messages_of(response)
             if not messages:
-                end = int(answer.fields["maxOffset"])
+                end = int(response.fields["maxOffset"])
                 if len(bodies) >= end:
                     return bodies
                 if time.monotonic() > deadline_s:
-                    raise Finding(f"{address}: {queue}/{len(bodies)} of {end}: {answer.code}")
+                    raise Finding(f"{address}: {queue}/{len(bodies)} of {end}: {response.code}")
                 await asyncio.sleep(AGAIN_S)
             for message in messages:
                 if message.queue_offset != len(bodies):

@@ -133,19 +133,19 @@ class Broker(Process):
         """JSON of a response; None without a response."""
         if not self.runs:
             return None
-        answer: Command | None = None
+        response: Command | None = None
         with contextlib.suppress(RemotingError):
-            answer = await self._client.call(self.address, new_request(code), ASK_MS)
-        if answer is None or answer.code != 0 or not answer.body:
+            response = await self._client.call(self.address, new_request(code), ASK_MS)
+        if response is None or response.code != 0 or not response.body:
             return None
-        found = json.loads(bytes(answer.body))
+        found = json.loads(bytes(response.body))
         assert isinstance(found, dict)
         return found
 
     async def seen(self) -> Seen | None:
         """State of the broker, None if it does not report it."""
-        answer = await self.ask(RUNTIME_INFO)
-        table = answer["table"] if answer else {}
+        response = await self.ask(RUNTIME_INFO)
+        table = response["table"] if response else {}
         if "haEpoch" not in table:
             return None
         confirm, members = int(table["haConfirmOffset"]), table.get("haSyncStateSet")
@@ -160,8 +160,8 @@ class Broker(Process):
 
     async def epochs(self) -> list[tuple[int, int]] | None:
         """List of its epochs as (epoch, start)."""
-        answer = await self.ask(EPOCH_CACHE)
-        return answer and [(one["epoch"], one["startOffset"]) for one in answer["epochList"]]
+        response = await self.ask(EPOCH_CACHE)
+        return response and [(one["epoch"], one["startOffset"]) for one in response["epochList"]]
 
     async def close(self) -> None:
         """kill -9, if it still runs."""

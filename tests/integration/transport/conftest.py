@@ -14,7 +14,7 @@ from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.transport.server import Server
-from turbopump.net.wire.command import Command, decode, encode, new_request, response
+from turbopump.net.wire.command import Command, decode, encode, new_request, new_response
 
 ECHO, HOLD, FAIL = 10, 11, 12
 TIME_LIMIT = 60
@@ -42,7 +42,7 @@ class Served:
         """Answer everything that is held."""
         held, self.held = self.held, []
         for request, later in held:
-            later.resolve(response(request, 0, body=body))
+            later.resolve(new_response(request, 0, body=body))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition becomes true."""
@@ -63,8 +63,8 @@ class Served:
     async def alive(self) -> None:
         """A client of its own is served."""
         client = Client(lambda: 0)
-        answer = await client.call(self.address, new_request(ECHO, body=b"alive"), 5000)
-        assert answer.body == b"alive"
+        response = await client.call(self.address, new_request(ECHO, body=b"alive"), 5000)
+        assert response.body == b"alive"
         await client.close()
 
 
@@ -104,7 +104,7 @@ async def serving(options: ServerOptions | None = None) -> AsyncIterator[Served]
 
     def echo(request: Command, *_: Any) -> Command:
         served.seen.append(request)
-        return response(request, 0, body=request.body, fields=request.fields)
+        return new_response(request, 0, body=request.body, fields=request.fields)
 
     def hold(request: Command, *_: Any) -> Deferred[Command | None]:
         later: Deferred[Command | None] = Deferred()

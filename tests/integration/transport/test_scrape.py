@@ -51,8 +51,8 @@ def with_server(work: Callable[[int, Talk], Awaitable[None]]) -> None:
 def test_a_scrape() -> None:
     async def work(_port: int, talk: Talk) -> None:
         for path in (b"/metrics", b"/", b"/metrics?name[]=up"):
-            answer = await talk(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nAccept: text\r\n\r\n")
-            head, _, body = answer.partition(b"\r\n\r\n")
+            response = await talk(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nAccept: text\r\n\r\n")
+            head, _, body = response.partition(b"\r\n\r\n")
             assert head.splitlines() == [
                 b"HTTP/1.1 200 OK",
                 b"Content-Type: text/plain; version=0.0.4",
@@ -60,8 +60,8 @@ def test_a_scrape() -> None:
                 b"Connection: close",
             ]
             assert body == b"up 1 for text\n"
-        answer = await talk(b"HEAD /metrics HTTP/1.0\r\naccept: text\r\n\r\n")
-        assert b"Content-Length: 14" in answer and answer.endswith(b"\r\n\r\n")
+        response = await talk(b"HEAD /metrics HTTP/1.0\r\naccept: text\r\n\r\n")
+        assert b"Content-Length: 14" in response and response.endswith(b"\r\n\r\n")
 
     with_server(work)
 

@@ -261,8 +261,8 @@ def test_ten_thousand_connections() -> None:
         assert server.ask(other) < 1
         refused = peer()
         refused.sendall(GOOD)
-        answer = refused.recv(4096)
-        assert json.loads(answer[8:])["code"] == 2
+        response = refused.recv(4096)
+        assert json.loads(response[8:])["code"] == 2
         assert refused.recv(4096) == b""
         for one in flood:
             one.sendall(GOOD[:30])

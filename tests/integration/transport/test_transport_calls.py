@@ -17,7 +17,7 @@ from turbopump.net.transport.errors import (
     TooManyCalls,
 )
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
-from turbopump.net.wire.command import FRAME_MAX, Codec, Command, new_request, response
+from turbopump.net.wire.command import FRAME_MAX, Codec, Command, new_request, new_response
 
 ECHO, HOLD, FAIL, BACK = 10, 11, 12, 13
 
@@ -25,10 +25,10 @@ ECHO, HOLD, FAIL, BACK = 10, 11, 12, 13
 def test_echo(run, serve, connect) -> None:
     async def main() -> None:
         async with serve() as served, connect() as client:
-            answer = await client.call(
+            response = await client.call(
                 served.address, new_request(ECHO, body=b"x", fields={"k": "中"}), 5000
             )
-            assert (answer.code, answer.body, answer.fields) == (0, b"x", {"k": "中"})
+            assert (response.code, response.body, response.fields) == (0, b"x", {"k": "中"})
             (peer,) = served.server.peers
             assert (peer.language, peer.version) == ("PYTHON", 513)
             assert peer.address.startswith("127.0.0.1:")
@@ -59,10 +59,10 @@ def test_sizes_and_many_at_once(run, serve, connect) -> None:
 def test_dispatch_level_answers(run, serve, connect) -> None:
     async def main() -> None:
         async with serve() as served, connect() as client:
-            answer = await client.call(served.address, new_request(9999), 5000)
-            assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
-            answer = await client.call(served.address, new_request(FAIL), 5000)
-            assert (answer.code, answer.remark) == (1, "RuntimeError: broken")
+            response = await client.call(served.address, new_request(9999), 5000)
+            assert (response.code, response.remark) == (3, " request type 9999 not supported")
+            response = await client.call(served.address, new_request(FAIL), 5000)
+            assert (response.code, response.remark) == (1, "RuntimeError: broken")
 
     run(main())
 
@@ -85,8 +85,8 @@ def test_binary_requests_are_answered_in_json(run, serve, talk) -> None:
     async def main() -> None:
         async with serve() as served, talk(served.port) as raw:
             raw.send(Command(ECHO, opaque=1, body=b"b", codec=Codec.ROCKETMQ))
-            answer = await raw.answer()
-            assert (answer.codec, answer.body) == (Codec.JSON, b"b")
+            response = await raw.answer()
+            assert (response.codec, response.body) == (Codec.JSON, b"b")
 
     run(main())
 
@@ -98,7 +98,7 @@ def test_late_answers_in_any_order(run, serve, talk) -> None:
             assert (await raw.answer()).opaque == 3
             assert served.hub.in_flight == 2
             for request, later in reversed(served.held):
-                later.resolve(response(request, 0))
+                later.resolve(new_response(request, 0))
             assert [(await raw.answer()).opaque for _ in range(2)] == [2, 1]
             assert served.hub.in_flight == 0
             raw.send(Command(HOLD, opaque=4), Command(ECHO, opaque=5))
@@ -146,7 +146,7 @@ def test_servers_call_clients_on_the_same_connection(run, serve, connect) -> Non
 
         def running_info(request: Command, peer, now_ms: int) -> Command:
             seen.append((peer.address, now_ms))
-            return response(request, 0, body=b"info")
+            return new_response(request, 0, body=b"info")
 
         handlers.add(307, running_info)
         handlers.add(40, lambda request, *_: seen.append(request.fields["g"]))
@@ -155,11 +155,13 @@ def test_servers_call_clients_on_the_same_connection(run, serve, connect) -> Non
             def back(request: Command, peer, _now_ms: int) -> Deferred[Command | None]:
                 peer.notify(new_request(40, fields={"g": "group"}))
                 asked = peer.call(new_request(307), 5000)
-                return asked.map(lambda got: response(request, 0, body=got.body if got else b""))
+                return asked.map(
+                    lambda got: new_response(request, 0, body=got.body if got else b"")
+                )
 
             served.table.add(BACK, back)
-            answer = await client.call(served.address, new_request(BACK), 5000)
-            assert answer.body == b"info"
+            response = await client.call(served.address, new_request(BACK), 5000)
+            assert response.body == b"info"
             assert seen == ["group", (served.address, 7)]
             (peer,) = served.server.peers
             asked = peer.call(new_request(309), 5000)
@@ -191,7 +193,7 @@ def test_a_notice_does_not_overtake_the_answer(run, serve, talk) -> None:
 
             def heartbeat(request: Command, peer, _now_ms: int) -> Command:
                 peer.after_answers(lambda: peer.notify(new_request(40)))
-                return response(request, 0)
+                return new_response(request, 0)
 
             served.table.add(34, heartbeat)
             raw.send(Command(34, opaque=5), Command(34, opaque=6))
@@ -214,8 +216,8 @@ def test_calls_of_a_client_time_out_and_fail(run, serve, connect) -> None:
             with pytest.raises(ConnectionClosed):
                 await waiting
             # The next call opens a connection of its own.
-            answer = await client.call(served.address, new_request(ECHO, body=b"again"), 5000)
-            assert answer.body == b"again"
+            response = await client.call(served.address, new_request(ECHO, body=b"again"), 5000)
+            assert response.body == b"again"
             with pytest.raises(RemotingError, match="limit"):
                 await client.call(served.address, new_request(ECHO, body=bytes(FRAME_MAX)), 5000)
 
@@ -234,9 +236,9 @@ def test_a_connection_that_leads_nowhere_is_left_once_another_one_does(run, serv
             await served.until(lambda: late.done)
             assert isinstance(late.value, str)
             await served.until(lambda: before in served.server.peers)
-            answer = calls(served.address, new_request(ECHO), 5000)
-            await served.until(lambda: answer.done)
-            assert isinstance(answer.value, Command)
+            response = calls(served.address, new_request(ECHO), 5000)
+            await served.until(lambda: response.done)
+            assert isinstance(response.value, Command)
             await served.until(lambda: before not in served.server.peers)
             assert len(served.server.peers) == 1
             await calls.stop()
@@ -378,8 +380,8 @@ def test_a_stopping_server_says_go_away_and_finishes_held_requests(run, serve, t
             stopping = asyncio.ensure_future(served.server.stop())
             await asyncio.sleep(0)
             raw.send(Command(ECHO, opaque=2, version=476), Command(ECHO, opaque=3, version=475))
-            answer = await raw.answer()
-            assert (answer.code, answer.opaque, answer.remark) == (1500, 2, "please go away")
+            response = await raw.answer()
+            assert (response.code, response.opaque, response.remark) == (1500, 2, "please go away")
             assert (await raw.answer()).code == 0
             served.release(b"held")
             assert (await raw.answer()).body == b"held"
@@ -396,7 +398,7 @@ def test_a_client_told_to_go_away_sends_once_more_on_a_new_connection(run, serve
 
             def once(request: Command, peer, _now_ms: int) -> Command:
                 served_peers.append(peer)
-                return response(request, 1500 if len(served_peers) == 1 else 0)
+                return new_response(request, 1500 if len(served_peers) == 1 else 0)
 
             served.table.add(BACK, once)
             lost: list[str] = []
@@ -427,9 +429,11 @@ def test_several_ports_share_their_peers(run, serve, talk) -> None:
 def test_an_answer_that_cannot_be_encoded_is_answered_1(run, serve, connect) -> None:
     async def main() -> None:
         async with serve() as served, connect() as client:
-            served.table.add(BACK, lambda request, *_: response(request, 0, body=bytes(FRAME_MAX)))
-            answer = await client.call(served.address, new_request(BACK), 5000)
-            assert answer.code == 1
-            assert "limit" in answer.remark
+            served.table.add(
+                BACK, lambda request, *_: new_response(request, 0, body=bytes(FRAME_MAX))
+            )
+            response = await client.call(served.address, new_request(BACK), 5000)
+            assert response.code == 1
+            assert "limit" in response.remark
 
     run(main())

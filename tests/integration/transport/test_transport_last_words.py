@@ -17,7 +17,7 @@ from turbopump.net.transport.connection import Connection
 from turbopump.net.transport.fair_scheduler import REQUESTS_PER_TURN
 from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.scheduled_connection import DRAIN_COST
-from turbopump.net.wire.command import Command, encode, new_request, response
+from turbopump.net.wire.command import Command, encode, new_request, new_response
 
 ECHO, STEPS, LARGE = 10, 31, 32
 COUNT = 40
@@ -97,7 +97,7 @@ def test_a_peer_is_known_until_its_last_words_are_handled(run, serve) -> None:
                 if not known:
                     peer.on_close(lambda: closed.append(len(known)))
                 known.append(not peer.closed)
-                return response(request, 0)
+                return new_response(request, 0)
 
             served.table.add(STEPS, note)
             peer = socket.create_connection(("127.0.0.1", served.port))
@@ -120,7 +120,7 @@ def test_requests_after_a_request_in_steps_are_handled(run, serve) -> None:
             def stepped(request: Command, *_):
                 while not go_on:
                     yield
-                return response(request, 0)
+                return new_response(request, 0)
 
             served.table.add(STEPS, stepped)
             peer = socket.create_connection(("127.0.0.1", served.port))
@@ -145,7 +145,7 @@ def test_requests_of_a_peer_that_did_not_read_its_answers_are_handled(run, serve
         async with serve(options) as served:
 
             def large(request: Command, *_) -> Command:
-                return response(request, 0, body=bytes(8 << 20))
+                return new_response(request, 0, body=bytes(8 << 20))
 
             served.table.add(LARGE, large)
             peer = socket.create_connection(("127.0.0.1", served.port))
@@ -204,7 +204,7 @@ def test_peers_that_are_gone_count_with_all_they_keep(run, serve) -> None:
             def stepped(request: Command, *_):
                 while not go_on:
                     yield
-                return response(request, 0)
+                return new_response(request, 0)
 
             served.table.add(STEPS, stepped)
             for number in range(2 * left):

@@ -9,7 +9,7 @@ import pytest
 from turbopump.net.transport import server
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
-from turbopump.net.wire.command import Command, encode, new_request, response
+from turbopump.net.wire.command import Command, encode, new_request, new_response
 
 ECHO, HOLD, LARGE = 10, 11, 20
 KB = 1024
@@ -24,7 +24,7 @@ def test_reading_pauses_while_a_peer_does_not_take_its_answers(run, serve, talk)
 
             def large(request: Command, *_) -> Command:
                 handled.append(request.opaque)
-                return response(request, 0, body=bytes(64 * KB))
+                return new_response(request, 0, body=bytes(64 * KB))
 
             served.table.add(LARGE, large)
             async with talk(served.port, limit=KB) as raw:
@@ -57,7 +57,7 @@ def test_a_peer_that_lets_answers_to_held_requests_pile_up_is_cut(run, serve, ta
             await served.until(lambda: len(served.held) == 64)
             while served.held:
                 request, later = served.held.pop()
-                later.resolve(response(request, 0, body=bytes(512 * KB)))
+                later.resolve(new_response(request, 0, body=bytes(512 * KB)))
                 await asyncio.sleep(0)
             await served.until(lambda: not served.server.peers)
             await served.alive()
@@ -80,7 +80,7 @@ def test_unsent_bytes_of_all_peers_are_bounded(run, serve, talk, caplog) -> None
                 await served.until(lambda: len(served.held) == len(slow))
                 while served.held:
                     request, later = served.held.pop()
-                    later.resolve(response(request, 0, body=bytes(8192 * KB)))
+                    later.resolve(new_response(request, 0, body=bytes(8192 * KB)))
                     await served.alive()
                     reader.send(Command(ECHO, opaque=2))
                     assert (await reader.answer()).opaque == 2
@@ -184,9 +184,9 @@ def test_connections_over_the_limit_hear_why(run, serve, talk) -> None:
             await served.until(lambda: len(served.server.peers) == 2)
             async with talk(served.port) as three:
                 three.send(Command(ECHO, opaque=9, body=b"x"), Command(ECHO, opaque=10))
-                answer = await three.answer()
-                assert (answer.code, answer.opaque) == (2, 9)
-                assert answer.remark == "[REJECTREQUEST]too many connections, the limit is 2"
+                response = await three.answer()
+                assert (response.code, response.opaque) == (2, 9)
+                assert response.remark == "[REJECTREQUEST]too many connections, the limit is 2"
                 await three.closed()
             assert served.seen == []
             for raw in (one, two):

@@ -62,8 +62,8 @@ def test_large_frames_are_read_in_turns(run, serve, talk, monkeypatch, tls) -> N
             for number, raw in enumerate(raws):
                 raw.send(Command(ECHO, opaque=number, body=body))
             await served.alive()
-            for number, answer in enumerate(await asyncio.gather(*(r.answer() for r in raws))):
-                assert answer.opaque == number and answer.body == body
+            for number, response in enumerate(await asyncio.gather(*(r.answer() for r in raws))):
+                assert response.opaque == number and response.body == body
             assert served.hub.area.in_use == 0
 
     run(main())

@@ -23,7 +23,7 @@ from turbopump.net.transport.tls import (
     _make_self_signed,
     server_context,
 )
-from turbopump.net.wire.command import Command, decode, encode, new_request, response
+from turbopump.net.wire.command import Command, decode, encode, new_request, new_response
 
 ECHO = 10
 TLS_CLIENT = RemotingOptions(tls=ClientTlsSettings())
@@ -133,8 +133,8 @@ def test_large_bodies_and_calls_both_ways(run, serve, connect) -> None:
                 client.call(served.address, new_request(ECHO, body=body[:size]), 20_000)
                 for size in (0, 1, 16_383, 16_384, 16_385, 300_000, len(body))
             ]
-            answers = await asyncio.gather(*calls)
-            assert [len(one.body) for one in answers] == [
+            responses = await asyncio.gather(*calls)
+            assert [len(one.body) for one in responses] == [
                 0,
                 1,
                 16_383,
@@ -143,7 +143,7 @@ def test_large_bodies_and_calls_both_ways(run, serve, connect) -> None:
                 300_000,
                 len(body),
             ]
-            assert answers[-1].body == body
+            assert responses[-1].body == body
             (peer,) = served.server.peers
             asked = peer.call(new_request(307), 5000)
             await served.until(lambda: asked.done)
@@ -194,14 +194,14 @@ def test_bytes_one_by_one(run, serve) -> None:
 def test_our_client_against_another_servers_tls(run, listen, connect) -> None:
     async def echo(raw) -> None:
         request = await raw.answer()
-        raw.send(response(request, 0, body=request.body))
+        raw.send(new_response(request, 0, body=request.body))
         await raw.closed()
 
     async def main() -> None:
         context = server_context(TlsSettings())
         async with listen(echo, ssl=context) as address, connect(None, TLS_CLIENT) as client:
-            answer = await client.call(address, new_request(ECHO, body=b"x" * 100_000), 5000)
-            assert answer.body == b"x" * 100_000
+            response = await client.call(address, new_request(ECHO, body=b"x" * 100_000), 5000)
+            assert response.body == b"x" * 100_000
 
     run(main())
 

@@ -17,7 +17,7 @@ from tests.unit.broker.traffic.test_fast_path import SEND, frame_of, pull_frame
 
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.options import MIB, ServerOptions, TlsSettings
-from turbopump.net.wire.command import Command, decode, response
+from turbopump.net.wire.command import Command, decode, new_response
 
 TLS = ServerOptions(tls=TlsSettings(), write_high_water=MIB // 4, write_low_water=64 * KB)
 LARGE = 20
@@ -83,8 +83,8 @@ def test_requests_over_tls_are_served_natively(
                 for one in (plain, sealed):
                     one.send(*(pull_frame(opaque) for opaque in range(40)))
                 for _ in range(40):
-                    answer, beside = await sealed.answer(), await plain.answer()
-                    assert (answer.opaque, answer.body) == (beside.opaque, beside.body)
+                    response, beside = await sealed.answer(), await plain.answer()
+                    assert (response.opaque, response.body) == (beside.opaque, beside.body)
                 assert native.sent == before[0] + 40
                 assert native.pulled == before[1] + 80
             await gone(server)
@@ -129,9 +129,9 @@ def test_large_messages_over_tls(tmp_path: Path) -> None:
                 for opaque in range(3, 9):
                     peer.send(pull_frame(opaque, queue_id=1))
                 for opaque in range(3, 9):
-                    answer = await peer.answer()
-                    assert answer.opaque == opaque
-                    assert answer.body.count(body) >= 1
+                    response = await peer.answer()
+                    assert response.opaque == opaque
+                    assert response.body.count(body) >= 1
             assert native.pulled > 0
 
     run(main())
@@ -153,7 +153,7 @@ def test_peers_that_do_not_read_over_tls_hold_little_and_delay_no_other(tmp_path
             asked = b"".join(map(pull_frame, range(1000)))
             for peer in peers:
                 peer.send(asked)
-            hub, answer, before = server._hub, 8 * 2100, -1
+            hub, response, before = server._hub, 8 * 2100, -1
             while before != native.pulled:
                 before = native.pulled
                 for opaque in range(20):
@@ -161,7 +161,7 @@ def test_peers_that_do_not_read_over_tls_hold_little_and_delay_no_other(tmp_path
                     assert (await honest.answer()).opaque == opaque
                 assert hub is not None
                 for one in hub.connections:
-                    assert one.unsent <= TLS.write_high_water + 2 * answer
+                    assert one.unsent <= TLS.write_high_water + 2 * response
                 before += 20
             assert hub.area.in_use <= len(peers) * 2 * len(asked)
             for peer in peers[:2]:
@@ -184,7 +184,7 @@ def test_large_answers_of_python_to_tls_peers_that_do_not_read() -> None:
 
             def large(request: Command, *_: Any) -> Command:
                 handled.append(request.opaque)
-                return response(request, 0, body=bytes(64 * KB))
+                return new_response(request, 0, body=bytes(64 * KB))
 
             served.table.add(LARGE, large)
             async with talking(served.port, ssl=trusting_all(), limit=KB) as peer:
@@ -307,8 +307,8 @@ def test_keys_are_updated_and_handshakes_not_repeated(
             for opaque in range(3):
                 client.stdin.write(frame_of(SEND, opaque))
                 head = await client.stdout.readexactly(4)
-                answer = await client.stdout.readexactly(int.from_bytes(head, "big"))
-                assert decode(head + answer).opaque == opaque
+                response = await client.stdout.readexactly(int.from_bytes(head, "big"))
+                assert decode(head + response).opaque == opaque
                 client.stdin.write(letter + b"\n")
                 while sent_bytes not in await client.stderr.readline():
                     pass

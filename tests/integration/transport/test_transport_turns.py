@@ -3,7 +3,7 @@
 import pytest
 
 from turbopump.net.transport.options import ServerOptions, TlsSettings
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 COUNTED, STEPS, ECHO = 30, 31, 10
 TOTAL = 1_000
@@ -16,7 +16,7 @@ def count(served, at_first) -> list[int]:
         if not handled:
             at_first()
         handled.append(request.opaque)
-        return response(request, 0)
+        return new_response(request, 0)
 
     served.table.add(COUNTED, counted)
     return handled
@@ -47,8 +47,8 @@ def test_others_are_served_between_the_requests_of_one_read(run, serve, talk, co
                 handled = count(served, lambda: [ask(one) for one in (earlier, later)])
                 await served.until(lambda: len(served.server.peers) == 3)
                 raw.send(*(Command(COUNTED, opaque=opaque) for opaque in range(TOTAL)))
-                answers = [(await raw.answer()).opaque for _ in range(TOTAL)]
-                assert answers == handled == list(range(TOTAL))
+                responses = [(await raw.answer()).opaque for _ in range(TOTAL)]
+                assert responses == handled == list(range(TOTAL))
                 await served.until(lambda: len(others) == 6)
                 assert max(others) < TOTAL // 4
 
@@ -64,11 +64,11 @@ def test_a_request_in_steps_lets_others_in_and_its_connection_waits(run, serve, 
                 for _ in range(50):
                     log.append("step")
                     yield
-                return response(request, 0, body=b"done")
+                return new_response(request, 0, body=b"done")
 
             def note(request: Command, *_) -> Command:
                 log.append(request.fields["name"])
-                return response(request, 0)
+                return new_response(request, 0)
 
             served.table.add(STEPS, stepped)
             served.table.add(COUNTED, note)
@@ -123,7 +123,7 @@ def test_unread_answers_stop_the_handling_of_requests(run, serve, talk) -> None:
 
             def large(request: Command, *_) -> Command:
                 handled.append(request.opaque)
-                return response(request, 0, body=bytes(8 << 20))
+                return new_response(request, 0, body=bytes(8 << 20))
 
             served.table.add(COUNTED, large)
             raw.send(*(Command(COUNTED, opaque=opaque) for opaque in range(500)))

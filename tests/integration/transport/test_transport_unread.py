@@ -20,7 +20,7 @@ from turbopump.engine.types import FlushMode
 from turbopump.net.transport import fair_scheduler
 from turbopump.net.transport.options import MIB, ServerOptions, TlsSettings
 from turbopump.net.transport.tls import TlsSession
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 ECHO, LARGE = 10, 40
 TLS = ServerOptions(tls=TlsSettings(), write_high_water=MIB // 4, write_low_water=MIB // 16)
@@ -59,7 +59,7 @@ async def settled(value: Callable[[], int], alive: Callable[[], Coroutine[Any, A
 
 
 def large(request: Command, *_: Any) -> Command:
-    return response(request, 0, body=BODY)
+    return new_response(request, 0, body=BODY)
 
 
 def test_a_large_answer_is_encrypted_as_its_peer_reads_it(sealed: list[int]) -> None:
@@ -74,9 +74,9 @@ def test_a_large_answer_is_encrypted_as_its_peer_reads_it(sealed: list[int]) -> 
                 assert one.unsent > len(BODY) - TAKEN_MAX
                 served.release(b"held")  # after bytes that are not encrypted yet
                 await served.alive()
-                answers = [await peer.answer() for _ in range(3)]
-                assert [one.opaque for one in answers] == [LARGE, HOLD, ECHO]
-                assert answers[0].body == BODY and answers[1].body == b"held"
+                responses = [await peer.answer() for _ in range(3)]
+                assert [one.opaque for one in responses] == [LARGE, HOLD, ECHO]
+                assert responses[0].body == BODY and responses[1].body == b"held"
 
     run(main())
 
@@ -132,9 +132,9 @@ def test_native_answers_follow_unencrypted_output(
                     release()
                 while one.unsent == unsent:
                     await asyncio.sleep(0.005)
-                answers = [await peer.answer() for _ in range(2)]
-                assert [one.opaque for one in answers] == [2, 1]
-                assert answers[0].body == BODY
+                responses = [await peer.answer() for _ in range(2)]
+                assert [one.opaque for one in responses] == [2, 1]
+                assert responses[0].body == BODY
 
     run(main())
 
@@ -179,7 +179,7 @@ def test_long_answers_of_handlers_share_the_bytes_of_a_turn(run, serve, talk) ->
 
             def long(request: Command, *_: Any) -> Command:
                 handled.append(request.opaque)
-                return response(request, 0, body=bytes(MIB))
+                return new_response(request, 0, body=bytes(MIB))
 
             served.table.add(LARGE, long)
             raws = [await stack.enter_async_context(talk(served.port)) for _ in range(20)]

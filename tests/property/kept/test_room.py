@@ -109,10 +109,10 @@ class Played:
         return self._ask(frame(kind, self.topic, properties_of(kind, near), 2))
 
     def _ask(self, data: bytes) -> Command:
-        self.driven.answers.clear()
+        self.driven.responses.clear()
         self.driven.feed(data, 1 << 20)
         self.world.turn()
-        ((found,),) = self.driven.answers.values()
+        ((found,),) = self.driven.responses.values()
         return decode(found)
 
     def commit(self) -> None:
@@ -140,8 +140,8 @@ class Played:
             header = ConsumerSendMsgBackRequest(
                 record.physical_offset, "G" * 120, level, max_reconsume_times=2
             )
-            answer = self.world.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-            assert answer.code == 0, answer.remark
+            response = self.world.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+            assert response.code == 0, response.remark
             self.world.pass_time(2_000)
             if level == 0:
                 record = stored(self.world, "%RETRY%" + "G" * 120)[-1]
@@ -154,13 +154,13 @@ def play(kind: str, topic: str, near: int, *, natively: bool) -> int:
         tempfile.TemporaryDirectory() as folder,
         closing(Played(folder, topic, natively=natively)) as played,
     ):
-        answer = played.send(kind, near)
-        if answer.code == 0 and "TRAN_MSG" in KINDS[kind]:
+        response = played.send(kind, near)
+        if response.code == 0 and "TRAN_MSG" in KINDS[kind]:
             played.commit()
         delivered = played.delivered()
-        if answer.code != 0:
-            assert (answer.code, delivered) == (ResponseCode.MESSAGE_ILLEGAL, [])
-            return answer.code
+        if response.code != 0:
+            assert (response.code, delivered) == (ResponseCode.MESSAGE_ILLEGAL, [])
+            return response.code
         (record,) = delivered
         assert record.body == b"x"
         played.send_back(record)

@@ -217,14 +217,14 @@ def test_a_half_message_too_far_away_is_refused() -> None:
 
 @given(moves)
 def test_sends_that_wait(todo: Moves) -> None:
-    answers: list[PutStatus] = []
+    responses: list[PutStatus] = []
     late = PutStatus.FLUSH_SLAVE_TIMEOUT
     pending = PendingSends(PutStatus.PUT_OK, late, PutStatus.FLUSH_DISK_TIMEOUT)
     waits = 0
 
     def wait(end: int, need: int) -> None:
         nonlocal waits
-        pending.wait(end, need, answers.append)
+        pending.wait(end, need, responses.append)
         waits += 1
 
     entries: list[Entry] = [
@@ -241,7 +241,7 @@ def test_sends_that_wait(todo: Moves) -> None:
     ]  # fmt: skip
     play(entries, todo)
     pending.fail(late, -(1 << 63))
-    assert pending.count == 0 and len(answers) == waits, "each send gets one answer"
+    assert pending.count == 0 and len(responses) == waits, "each send gets one answer"
 
 
 @given(moves)

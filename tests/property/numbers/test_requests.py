@@ -107,9 +107,9 @@ def play(seed: int) -> None:
             codes[:0] = [RequestCode.SEND_MESSAGE, RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE]
             for code in codes:
                 request = new_request(code, fields=drawn(rng), body=body_of(rng))
-                answer = world.table.dispatch(request, world.peer(), world.now_ms)
-                if isinstance(answer, Generator):
-                    finish(answer)
+                response = world.table.dispatch(request, world.peer(), world.now_ms)
+                if isinstance(response, Generator):
+                    finish(response)
                 check()
             world.pass_time(200)
             check()

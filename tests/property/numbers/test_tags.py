@@ -62,13 +62,13 @@ def pulled(world: World, tag: str) -> int:
             )  # fmt: skip
             request = new_request(RequestCode.PULL_MESSAGE, header)
             frame = finish(request, {"codec": Codec.JSON, "version": 500}, opaque)
-            driven.answers.clear()
+            driven.responses.clear()
             driven.feed(frame, 1 << 20)
-            answer = decode(driven.answers[opaque][0])
-            if answer.code == 19:
+            response = decode(driven.responses[opaque][0])
+            if response.code == 19:
                 break
-            at = int(answer.fields["nextBeginOffset"])
-            count += len(decode_messages(bytes(answer.body or b"")))
+            at = int(response.fields["nextBeginOffset"])
+            count += len(decode_messages(bytes(response.body or b"")))
     driven.near.close()
     driven.far.close()
     assert driven.pulled.found_count > 0, "nothing was read natively"

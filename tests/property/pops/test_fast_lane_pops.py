@@ -95,10 +95,10 @@ class PopWorld(Acking):
         request = new_request(RequestCode.POP_MESSAGE, header, oneway=step["oneway"])
         return finish(request, {"codec": Codec.JSON, "version": 513}, opaque)
 
-    def took(self, answers: dict[int, list[bytes]], opaques: dict[int, str]) -> None:
+    def took(self, responses: dict[int, list[bytes]], opaques: dict[int, str]) -> None:
         """Note the messages that these requests popped."""
         for opaque, group in opaques.items():
-            answered = decode(answers[opaque][0]) if opaque in answers else None
+            answered = decode(responses[opaque][0]) if opaque in responses else None
             if answered is None or answered.code or answered.fields["reviveQid"] == "999":
                 continue
             found = [one for one in messages(answered) if one[0].split(" ")[4] == "0"]
@@ -207,20 +207,20 @@ def compare(plan: list[Any], cut: int, mode: FlushMode, turn: bool) -> int:
         native, python = (PopWorld(make(folder, mode, SIZES)) for folder in (one, two))
         driven = Driven(native.world, turn=turn)
         peer = native.peer()
-        answers: dict[int, list[bytes]] = {}
+        responses: dict[int, list[bytes]] = {}
         pending: list[bytes] = []
         opaques: dict[int, str] = {}
 
         def read() -> None:
             driven.feed(b"".join(pending), cut)
             for frame in pending:
-                handle(python.world, peer, decode(frame), answers)
+                handle(python.world, peer, decode(frame), responses)
             for world in (native.world, python.world):
                 world.broker.pop.acks.flush()  # the turn ends
             python.world.turn()
             pending.clear()
-            native.took(driven.answers, opaques)
-            python.took(answers, opaques)
+            native.took(driven.responses, opaques)
+            python.took(responses, opaques)
             opaques.clear()
             assert native.popped == python.popped
 
@@ -241,9 +241,9 @@ def compare(plan: list[Any], cut: int, mode: FlushMode, turn: bool) -> int:
                     world.change(step)
         read()
         driven.collect()
-        both = driven.answers.keys() | answers.keys()
-        differ = [each for each in both if driven.answers.get(each) != answers.get(each)]
-        assert not differ, [(driven.answers.get(at), answers.get(at)) for at in differ]
+        both = driven.responses.keys() | responses.keys()
+        differ = [each for each in both if driven.responses.get(each) != responses.get(each)]
+        assert not differ, [(driven.responses.get(at), responses.get(at)) for at in differ]
         check_same(native, python)
         count = native.world.broker.fast.pops.pop_count
         for world in (native.world, python.world):

@@ -85,7 +85,7 @@ class Cut(Driven):
         except WireError:
             self.closed = True
             return False
-        handle(self.world, self.peer, request, self.answers)
+        handle(self.world, self.peer, request, self.responses)
         return True
 
 
@@ -162,9 +162,9 @@ def test_templates_change_nothing(
         assert with_templates.lane.send_count == without.lane.send_count
         assert with_templates.closed == without.closed
         assert with_templates.held == without.held
-        for frames in with_templates.answers.values():
+        for frames in with_templates.responses.values():
             frames[:] = [frame.replace(one.encode(), two.encode()) for frame in frames]
-        assert with_templates.answers == without.answers
+        assert with_templates.responses == without.responses
         assert counted(worlds[0]) == counted(worlds[1])
         for each in driven:
             close(each)

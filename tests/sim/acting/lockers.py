@@ -59,17 +59,17 @@ class Locker(Process):
     def _call(self, address: str, request: Command, then: object) -> None:
         self.endpoint.call(address, request, TIMEOUT_MS).then(then)  # type: ignore[arg-type]
 
-    def _routed(self, answer: Command | str) -> None:
-        self._busy, self._address = False, address_of(answer)
+    def _routed(self, response: Command | str) -> None:
+        self._busy, self._address = False, address_of(response)
 
-    def _answered(self, code: int, answer: Command | str) -> None:
+    def _answered(self, code: int, response: Command | str) -> None:
         self._busy = False
-        if isinstance(answer, str) or answer.code != 0:
+        if isinstance(response, str) or response.code != 0:
             self._address = ""
             return
         if code == RequestCode.UNLOCK_BATCH_MQ:
             return
-        given = bodies.load_object(answer.body)["lockOKMQSet"]
+        given = bodies.load_object(response.body)["lockOKMQSet"]
         now_ms = self.group.now_ms
         self.until_ms = now_ms + BELIEF_MS if given else 0
         if not given:

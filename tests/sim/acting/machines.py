@@ -33,7 +33,7 @@ from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import KeyValues
 from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -88,14 +88,14 @@ class NameMachine(Process):
         self.table = Dispatcher()
         handlers.register(self.table, server)
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: Peer) -> Response:
         if self.group.has_old_names:
             if request.code in UNKNOWN_TO_OLD:
                 return Deferred()
             for name in ("enableActingMaster", "heartbeatTimeoutMillis"):
                 request.fields.pop(name, None)
-        answer = self.table.dispatch(request, peer, self.clock.now_ms)
-        return finish(answer) if isinstance(answer, Generator) else answer
+        response = self.table.dispatch(request, peer, self.clock.now_ms)
+        return finish(response) if isinstance(response, Generator) else response
 
     def on_tick(self, now_ms: int) -> None:
         for expired in self.routes.scan(now_ms):
@@ -160,7 +160,7 @@ class BrokerMachine(Process):
             self.run(self.wire.turn)
         return super().turn()
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: Peer) -> Response:
         return self.parts.dispatch(request, peer)
 
 
@@ -278,11 +278,11 @@ class Member(BrokerMachine):
             later = self.endpoint.call(one.endpoint.address, make(), CALL_TIMEOUT_MS)
             later.then(partial(self._registered, context))
 
-    def _registered(self, context: BrokerContext, answer: Command | str) -> None:
+    def _registered(self, context: BrokerContext, response: Command | str) -> None:
         if self.context is not context:
             return
-        if isinstance(answer, Command):
-            self.registration.take_answer(answer, self.clock.wall_ms)
+        if isinstance(response, Command):
+            self.registration.take_response(response, self.clock.wall_ms)
         else:
             self._registered_ms = self.clock.now_ms - REGISTER_MS + RETRY_MS
 
@@ -315,10 +315,10 @@ class Member(BrokerMachine):
 
     # Its clients
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
-        answer = super().answer(request, peer)
+    def answer(self, request: Command, peer: Peer) -> Response:
+        response = super().answer(request, peer)
         self.look()
-        return answer
+        return response
 
 
 class Reader(Process):
@@ -364,30 +364,30 @@ class Reader(Process):
     def _ask(self, address: str, request: Command, then: Any) -> None:
         self.endpoint.call(address, request, CALL_TIMEOUT_MS).then(then)
 
-    def _routed(self, answer: Command | str) -> None:
-        self.address = address_of(answer)
-        self._done(answer)
+    def _routed(self, response: Command | str) -> None:
+        self.address = address_of(response)
+        self._done(response)
 
     def _found(
         self,
         address: str,
         queue_id: int,
         bound: tuple[tuple[int, int], int],
-        answer: Command | str,
+        response: Command | str,
     ) -> None:
-        if isinstance(answer, str) or answer.code not in (0, ResponseCode.QUERY_NOT_FOUND):
-            self._done(answer)
+        if isinstance(response, str) or response.code not in (0, ResponseCode.QUERY_NOT_FOUND):
+            self._done(response)
             return
-        at = int(answer.fields["offset"]) if answer.code == 0 else -1
+        at = int(response.fields["offset"]) if response.code == 0 else -1
         self.group.model.answered(address, queue_id, bound, at)
         request = new_request(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest(TOPIC, queue_id))
         self._ask(address, request, partial(self._reaches, address, queue_id, at))
 
-    def _reaches(self, address: str, queue_id: int, at: int, answer: Command | str) -> None:
-        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
-            self._done(answer)
+    def _reaches(self, address: str, queue_id: int, at: int, response: Command | str) -> None:
+        if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
+            self._done(response)
             return
-        end = int(answer.fields["offset"])
+        end = int(response.fields["offset"])
         life = self.group.model.life_at(address)
         if life != self._life:
             self._life, self.position = life, 0
@@ -400,13 +400,13 @@ class Reader(Process):
         )
         self._ask(address, request, partial(self._committed, address, (queue_id, to)))
 
-    def _committed(self, address: str, what: Where, answer: Command | str) -> None:
-        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+    def _committed(self, address: str, what: Where, response: Command | str) -> None:
+        if isinstance(response, Command) and response.code == ResponseCode.SUCCESS:
             self.group.model.committed(address, *what)
-        self._done(answer)
+        self._done(response)
 
-    def _done(self, answer: Command | str) -> None:
-        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+    def _done(self, response: Command | str) -> None:
+        if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
             self.address = ""
         self.is_busy = False
         self._next_ms = self.clock.now_ms + int(self.group.rng.random() * 300)

@@ -114,8 +114,8 @@ class Operator(Process):
         later = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
         later.then(self._told)
 
-    def _told(self, answer: Command | str) -> None:
-        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+    def _told(self, response: Command | str) -> None:
+        if isinstance(response, Command) and response.code == ResponseCode.SUCCESS:
             self._go_on()
         else:
             self._ended(is_done=False)

@@ -76,8 +76,8 @@ def old_name_servers_are_asked_as_new_ones(patch: Patch) -> None:
     """
     answered = GroupMembers._answered
 
-    def stays(self: GroupMembers, address: str, server: Any, answer: Any) -> None:
-        answered(self, address, server, answer)
+    def stays(self: GroupMembers, address: str, server: Any, response: Any) -> None:
+        answered(self, address, server, response)
         server.asks_route = False
 
     patch.setattr(GroupMembers, "_answered", stays)

@@ -11,15 +11,15 @@ def route_request(topic: str = "T") -> Command:
     return new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic))
 
 
-def address_of(answer: Command | str, group: str = "broker") -> str:
+def address_of(response: Command | str, group: str = "broker") -> str:
     """Address of the broker with id 0, which may be an acting replica.
 
     Old name servers show no acting replica as id 0: clients then try the lowest id. "" if there is
     no broker.
     """
-    if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+    if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
         return ""
-    for each in TopicRouteData.decode(answer.body).broker_datas:
+    for each in TopicRouteData.decode(response.body).broker_datas:
         if each.broker_name == group:
             return each.broker_addrs[min(each.broker_addrs)] if each.broker_addrs else ""
     return ""

@@ -111,18 +111,18 @@ class SimMember:
         node = self.run.rng.choice(alive) if alive else None
         self.run.ask(self, node, request, TIMEOUT_MS, self._answered)
 
-    def _answered(self, answer: Command | None) -> None:
+    def _answered(self, response: Command | None) -> None:
         self._asking = False
         if self.gone:
             return
         if not self.awake:
-            self.run.at(self.sleeps_until_ms, lambda: self._answered_late(answer))
+            self.run.at(self.sleeps_until_ms, lambda: self._answered_late(response))
             return
-        assert answer is None or answer.code == 0, answer.remark
+        assert response is None or response.code == 0, response.remark
         found = None
-        if answer is not None:
-            assert isinstance(answer.body, bytes)
-            found = json.loads(answer.body).get("messageQueueAssignments")
+        if response is not None:
+            assert isinstance(response.body, bytes)
+            found = json.loads(response.body).get("messageQueueAssignments")
         if found is None:
             self._plan(self._last_ms + PAUSE_MS)
             return
@@ -131,9 +131,9 @@ class SimMember:
         again, self._again = self._again, False
         self._plan(self._last_ms + PAUSE_MS if again else self.run.now_ms + PERIOD_MS)
 
-    def _answered_late(self, answer: Command | None) -> None:
+    def _answered_late(self, response: Command | None) -> None:
         self._asking = True
-        self._answered(answer)
+        self._answered(response)
 
     def _hold(self, places: set[Place]) -> None:
         self.run.held(self, places)

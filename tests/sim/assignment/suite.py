@@ -34,7 +34,7 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 from turbopump.spark.rebalance.measures import measure, parse
 
@@ -141,15 +141,15 @@ class Node:
     def dispatch(self, request: Command) -> Deferred[Command]:
         done: Deferred[Command] = Deferred()
         done.then(self._answered)
-        answer: Any = self.table.dispatch(request, Peer("x:1", b"", None), 0)  # type: ignore[arg-type]
-        if isinstance(answer, Deferred):
-            answer.then(done.resolve)
+        response: Any = self.table.dispatch(request, Peer("x:1", b"", None), 0)  # type: ignore[arg-type]
+        if isinstance(response, Deferred):
+            response.then(done.resolve)
         else:
-            done.resolve(answer)
+            done.resolve(response)
         return done
 
-    def _answered(self, answer: Command) -> None:
-        if b"queueId" in bytes(answer.body):  # type: ignore[arg-type]
+    def _answered(self, response: Command) -> None:
+        if b"queueId" in bytes(response.body):  # type: ignore[arg-type]
             self.answered_ms = min(self.answered_ms, BEGIN_MS + self.run.now_ms)
 
     def gather(self) -> None:
@@ -222,20 +222,20 @@ class Run:
         done: Callable[[Command | None], None],
     ) -> None:
         """A member's request: `done` once, with None where no answer came."""
-        answers: list[Command | None] = []
+        responses: list[Command | None] = []
 
-        def once(answer: Command | None) -> None:
-            if not answers:
-                answers.append(answer)
-                done(answer)
+        def once(response: Command | None) -> None:
+            if not responses:
+                responses.append(response)
+                done(response)
 
         def arrive() -> None:
             if node is not None and node.alive:
                 node.dispatch(request).then(back)
 
-        def back(answer: Command) -> None:
+        def back(response: Command) -> None:
             if not self.lost(member):
-                self.at(self._later(), lambda: once(answer))
+                self.at(self._later(), lambda: once(response))
 
         self.at(self.now_ms + timeout_ms, lambda: once(None))
         if not self.lost(member):
@@ -248,22 +248,22 @@ class Run:
         later: Deferred[Command | str] = Deferred()
         life = sender.life
 
-        def once(answer: Command | str) -> None:
+        def once(response: Command | str) -> None:
             if not later.done and sender.alive and sender.life == life:
-                later.resolve(answer)
+                later.resolve(response)
 
         name = address.partition(":")[0]
         self.at(self.now_ms + timeout_ms, lambda: once("timed out"))
 
         def arrive() -> None:
             if name == "ns":
-                answer = response(request, 0, body=self._route().encode())
-                self.at(self._later(), lambda: once(answer))
+                response = new_response(request, 0, body=self._route().encode())
+                self.at(self._later(), lambda: once(response))
             elif self.nodes[name].alive:
                 body = bytes(request.body)  # type: ignore[arg-type]
                 copy = new_request(request.code, None, body, fields=request.fields)
                 self.nodes[name].dispatch(copy).then(
-                    lambda answer: self.at(self._later(), lambda: once(answer))
+                    lambda response: self.at(self._later(), lambda: once(response))
                 )
             else:
                 once("no connection")

@@ -219,7 +219,7 @@ class BrokerLives(ABC):
         return self._by_handlers(new_request(code, header, body))
 
     def _by_handlers(self, request: Command) -> Deferred[Command | None]:
-        answer = self._parts.dispatch(request, self.peer)
-        if isinstance(answer, Deferred):
-            return answer
-        return Deferred.resolved(answer)
+        response = self._parts.dispatch(request, self.peer)
+        if isinstance(response, Deferred):
+            return response
+        return Deferred.resolved(response)

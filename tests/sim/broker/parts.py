@@ -20,7 +20,7 @@ from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.command import Command
@@ -97,10 +97,10 @@ class SimParts:
         self._wall_ms = wall_ms
         self.table = request_table(self.context)
 
-    def dispatch(self, request: Command, peer: Peer) -> Answer:
+    def dispatch(self, request: Command, peer: Peer) -> Response:
         """Handle a request, with all its steps at once."""
-        answer: Any = self.table.dispatch(request, peer, self._wall_ms())
-        return finish(answer) if isinstance(answer, Generator) else answer
+        response: Any = self.table.dispatch(request, peer, self._wall_ms())
+        return finish(response) if isinstance(response, Generator) else response
 
     @property
     def is_saving_offsets(self) -> bool:

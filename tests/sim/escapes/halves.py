@@ -20,7 +20,7 @@ from tests.sim.group.machines import Process
 from tests.sim.payments.suite import PayerEndpoint
 from tests.sim.transactions.payment import Payment
 from turbopump.engine.types import QueueOffset
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -60,7 +60,7 @@ class Pays:
         self.context.transaction_checks.step(self.clock.wall_ms)
         super().on_tick(now_ms)
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: Peer) -> Response:
         _hears(self, peer)
         return super().answer(request, peer)
 
@@ -114,8 +114,8 @@ class EscapedPayer(Process):
     def _at(self, name: str, then: Any) -> None:
         names = self.group.names[int(self.group.rng.random() * len(self.group.names))]
 
-        def routed(answer: Command | str) -> None:
-            address = address_of(answer, name)
+        def routed(response: Command | str) -> None:
+            address = address_of(response, name)
             if address:
                 then(address)
             else:
@@ -141,19 +141,21 @@ class EscapedPayer(Process):
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, payment.body, fields=write_send(code, header))
 
-        def prepared(answer: Command | str) -> None:
-            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-                half = read_header(SendMessageResponse, answer.fields)
+        def prepared(response: Command | str) -> None:
+            if isinstance(response, Command) and response.code == ResponseCode.SUCCESS:
+                half = read_header(SendMessageResponse, response.fields)
                 payment.places.append((half.queue_offset, decode_message_id(half.msg_id)[1]))
                 payment.is_safe = True
-            self._done(answer)
+            self._done(response)
 
         self._ask(address, request, prepared)
 
     def _end(self, payment: Payment, address: str) -> None:
-        def on_response(answer: Command | str) -> None:
-            payment.is_told |= isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
-            self._done(answer)
+        def on_response(response: Command | str) -> None:
+            payment.is_told |= (
+                isinstance(response, Command) and response.code == ResponseCode.SUCCESS
+            )
+            self._done(response)
 
         self._ask(address, _end_of(payment, payment.places[0], checked=False), on_response)
 

@@ -137,12 +137,12 @@ class Sender(Process):
         later: Deferred[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
         later.then(then)  # type: ignore[arg-type]
 
-    def _routed(self, answer: Command | str) -> None:
-        self._address = address_of(answer)
+    def _routed(self, response: Command | str) -> None:
+        self._address = address_of(response)
         self._done()
 
-    def _sent(self, body: bytes, answer: Command | str) -> None:
-        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+    def _sent(self, body: bytes, response: Command | str) -> None:
+        if isinstance(response, Command) and response.code == ResponseCode.SUCCESS:
             if self.group.operator is None or self.group.operator.is_sure:
                 self.group.reminded.acked(body)
         else:

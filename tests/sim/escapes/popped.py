@@ -140,8 +140,8 @@ class Popper(Process):
         """Do that at the master of a group, or the replica that acts for it."""
         names = self.group.names[int(self.group.rng.random() * len(self.group.names))]
 
-        def routed(answer: Command | str) -> None:
-            address = address_of(answer, name)
+        def routed(response: Command | str) -> None:
+            address = address_of(response, name)
             if address:
                 then(address)
             else:
@@ -163,8 +163,8 @@ class Popper(Process):
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, letter.body, fields=write_send(code, header))
 
-        def on_response(answer: Command | str) -> None:
-            letter.is_safe = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+        def on_response(response: Command | str) -> None:
+            letter.is_safe = isinstance(response, Command) and response.code == ResponseCode.SUCCESS
             letter.is_safe &= operator is None or operator.is_sure
             self._done(80)
 
@@ -177,11 +177,11 @@ class Popper(Process):
         header = PopMessageRequest(POPPERS, TOPIC, -1, count, invisible_ms, 0, 0, 0)
         request = new_request(RequestCode.POP_MESSAGE, header)
 
-        def popped(answer: Command | str) -> None:
-            if not isinstance(answer, Command):
+        def popped(response: Command | str) -> None:
+            if not isinstance(response, Command):
                 self._may_have_come()
-            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-                for message, handle in handles_of(answer, name):
+            if isinstance(response, Command) and response.code == ResponseCode.SUCCESS:
+                for message, handle in handles_of(response, name):
                     letter = self.letters.get(bytes(message.body))
                     self._held.append((letter, handle, name))
                     if letter is not None:
@@ -236,9 +236,9 @@ class Popper(Process):
         at = handle.queue_offset or 0
         header = AckMessageRequest(POPPERS, topic, handle.queue_id, text, at)
 
-        def on_response(address: str, answer: Command | str) -> None:
-            is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
-            if letter is not None and not isinstance(answer, Command):
+        def on_response(address: str, response: Command | str) -> None:
+            is_ok = isinstance(response, Command) and response.code == ResponseCode.SUCCESS
+            if letter is not None and not isinstance(response, Command):
                 letter.may_be_handled = True
             if letter is not None and is_ok:
                 letter.was_handled = True

@@ -30,10 +30,10 @@ from turbopump.broker.traffic.role import Role
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus, StoreHealth
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.register import RegisterBrokerBody
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
@@ -392,7 +392,7 @@ class GroupBroker(Stands, Broker):
 
     # Its clients
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: Peer) -> Response:
         """Requests of all peers."""
         if request.code == RequestCode.SEND_MESSAGE:
             return self._serve_send(request)
@@ -402,7 +402,7 @@ class GroupBroker(Stands, Broker):
             return self.write(lambda: _at_once(self.tables.answer(request, peer)))
         return self.tables.answer(request, peer)
 
-    def _serve_payer(self, request: Command, peer: Peer) -> Answer:
+    def _serve_payer(self, request: Command, peer: Peer) -> Response:
         self.context.producers.register(peer, str(peer), "payers", self.clock.now_ms)
         return self.write(partial(self.tables.answer, request, peer))
 
@@ -428,13 +428,13 @@ class GroupBroker(Stands, Broker):
     def _closed(self) -> None:
         self.run_of.broker_stopped(self)
 
-    def _serve_send(self, request: Command) -> Answer:
+    def _serve_send(self, request: Command) -> Response:
         fields = request.fields
         put = self._put(fields["topic"], int(fields["queueId"]), bytes(request.body))
         if isinstance(put, PutStatus):
-            return response(request, CODES.get(put, ResponseCode.SYSTEM_ERROR), put.value)
+            return new_response(request, CODES.get(put, ResponseCode.SYSTEM_ERROR), put.value)
         return put[1].map(
-            lambda status: response(
+            lambda status: new_response(
                 request, CODES.get(status, ResponseCode.SYSTEM_ERROR), status.value
             )
         )
@@ -495,12 +495,12 @@ class GroupBroker(Stands, Broker):
         )
 
 
-def _at_once(answer: Any) -> Answer:
+def _at_once(response: Any) -> Response:
     """The answer of steps, without others between them."""
-    while isinstance(answer, Generator):
+    while isinstance(response, Generator):
         try:
-            next(answer)
+            next(response)
         except StopIteration as ended:
-            answer = ended.value
-    found: Answer = answer
+            response = ended.value
+    found: Response = response
     return found

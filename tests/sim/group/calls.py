@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from tests.sim.ha.net import Link, Network, Wire
 from turbopump.controller.death_probe import Probed
 from turbopump.engine.deferred import Deferred
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, decode, encode
 
@@ -76,7 +76,7 @@ class Machine(Protocol):
     @property
     def up(self) -> bool: ...
     def run(self, what: Callable[..., Any], *args: Any) -> Any: ...
-    def answer(self, request: Command, peer: Peer) -> Answer: ...
+    def answer(self, request: Command, peer: Peer) -> Response: ...
 
 
 class Timer:
@@ -215,7 +215,7 @@ class Endpoint:
         host = self._network.hosts.get(address)
         if host is None or getattr(host, "address", "") != address:
             # Another machine, or none: nothing answers there.
-            self.call_later(NOBODY_MS, partial(later.resolve, Probed.NO_ANSWER))
+            self.call_later(NOBODY_MS, partial(later.resolve, Probed.NO_RESPONSE))
         else:
             self._probes[self.wire.connect(address)] = later
         return later
@@ -311,7 +311,7 @@ class Endpoint:
         self.wire.close(number)
         probe = self._probes.pop(number, None)
         if probe is not None:
-            probe.resolve(Probed.REFUSED if reason == REFUSED else Probed.NO_ANSWER)
+            probe.resolve(Probed.REFUSED if reason == REFUSED else Probed.NO_RESPONSE)
         peer = self._peers.pop(number, None)
         if peer is not None:
             peer.lost()
@@ -364,7 +364,7 @@ class Endpoint:
         if peer is None:
             return
         code, opaque, oneway = request.code, request.opaque, request.is_oneway
-        answer = self.machine.answer(request, peer)
+        response = self.machine.answer(request, peer)
 
         def reply(command: Command | None) -> None:
             if command is None or oneway or is_again or number not in self._peers:
@@ -377,10 +377,10 @@ class Endpoint:
             command.flag |= RESPONSE_FLAG
             self.write(number, command)
 
-        if isinstance(answer, Deferred):
-            answer.then(reply)
+        if isinstance(response, Deferred):
+            response.then(reply)
         else:
-            reply(answer)
+            reply(response)
 
     def _answered(self, number: int, command: Command) -> None:
         asking = self._asking.get(self._addresses.get(number, ""))

@@ -21,7 +21,7 @@ from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreError
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command
 
@@ -226,7 +226,7 @@ class Controller(Stands, Process):
         """Restore the disk to the start of an earlier life, while the controller is down."""
         self.disk.put_back(self.copies[int(self.group.rng.random() * len(self.copies))])
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: Peer) -> Response:
         return self.table.dispatch(request, peer, self.clock.now_ms)
 
     def on_tick(self, now_ms: int) -> None:

@@ -18,10 +18,10 @@ from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import KeyValues
 from turbopump.namesrv.routes import RouteTable
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.register import RegisterBrokerBody
 from turbopump.net.wire.route import TopicRouteData
@@ -117,9 +117,9 @@ class Process:
     def on_tick(self, now_ms: int) -> None:
         """Do periodic work, by the machine's own clock."""
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: Peer) -> Response:
         """Refuse the request: no peer sends requests to this machine."""
-        return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        return new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
 class Names(Process):
@@ -143,18 +143,18 @@ class Names(Process):
         self._scan_ms = config.scan_not_active_broker_interval_ms
         self._scanned_ms = self.clock.now_ms
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: Peer) -> Response:
         if request.code != RequestCode.REGISTER_BROKER:
             return self.table.dispatch(request, peer, self.clock.now_ms)
         before = self.master
         if request.fields["brokerId"] == "0":
             version = RegisterBrokerBody.decode(request.body).topics.data_version
             self.group.journal.registered(request.fields["brokerAddr"], version.state_version)
-        answer = self.table.dispatch(request, peer, self.clock.now_ms)
+        response = self.table.dispatch(request, peer, self.clock.now_ms)
         now = self.master
         if before and now and before != now:
             self.group.journal.shown(before, now)
-        return answer
+        return response
 
     @property
     def master(self) -> str:
@@ -203,11 +203,11 @@ class Client(Process):
         later: Deferred[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
         later.then(then)
 
-    def _routed(self, answer: Command | str) -> None:
-        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
-            self._wait(answer if isinstance(answer, str) else f"route: {answer.code}")
+    def _routed(self, response: Command | str) -> None:
+        if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
+            self._wait(response if isinstance(response, str) else f"route: {response.code}")
             return
-        route = TopicRouteData.decode(answer.body)
+        route = TopicRouteData.decode(response.body)
         masters = [group.broker_addrs[0] for group in route.broker_datas if 0 in group.broker_addrs]
         if not masters:
             self._wait("the route knows no master")
@@ -224,15 +224,17 @@ class Client(Process):
         request = new_request(RequestCode.SEND_MESSAGE, None, body, fields=fields)
         self._ask(self._address, request, partial(self._sent, body))
 
-    def _sent(self, body: bytes, answer: Command | str) -> None:
-        if isinstance(answer, str):
+    def _sent(self, body: bytes, response: Command | str) -> None:
+        if isinstance(response, str):
             self._address = ""
-            self._wait(answer)
+            self._wait(response)
             return
-        assert answer.code in SEND_CODES, f"a send is answered with {answer.code} {answer.remark}"
-        if answer.code != ResponseCode.SUCCESS:
+        assert response.code in SEND_CODES, (
+            f"a send is answered with {response.code} {response.remark}"
+        )
+        if response.code != ResponseCode.SUCCESS:
             self._address = ""
-            self._wait(f"{answer.code} {answer.remark}")
+            self._wait(f"{response.code} {response.remark}")
             return
         self.acked += 1
         self.refused.clear()
@@ -279,6 +281,6 @@ class Admin(Process):
             request = new_request(code, None, body, fields=fields)
             self.endpoint.call(address, request, CALL_TIMEOUT_MS)
 
-    def _told(self, answer: Command | str) -> None:
-        if isinstance(answer, Command):
-            self.codes.append(answer.code)
+    def _told(self, response: Command | str) -> None:
+        if isinstance(response, Command):
+            self.codes.append(response.code)

@@ -25,7 +25,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
-from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -104,7 +104,7 @@ class Tables:
 
     # Use by the broker
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: Peer) -> Response:
         """Requests of operators, consumers and replicas."""
         return self._parts.table.dispatch(request, peer, self._broker.clock.wall_ms)
 
@@ -311,17 +311,17 @@ class Clerk(Client):
         """Ask for one change."""
         self._ask(self._address, request, partial(self._told, what, where))
 
-    def _told(self, what: str, where: Where | None, answer: Command | str) -> None:
-        if isinstance(answer, str):
+    def _told(self, what: str, where: Where | None, response: Command | str) -> None:
+        if isinstance(response, str):
             if where is not None:
                 self.set_back.add(where)  # it may still arrive, after later ones
             self._address = ""
-            self._wait(answer)
+            self._wait(response)
             return
-        assert answer.code in CODES, f"{what} is answered with {answer.code} {answer.remark}"
+        assert response.code in CODES, f"{what} is answered with {response.code} {response.remark}"
         if where is not None and self.group.trouble.repeat:
             self.set_back.add(where)  # that began on its way: it may arrive again
-        if answer.code == ResponseCode.SUCCESS:
+        if response.code == ResponseCode.SUCCESS:
             self.done.append(what)
         self._busy = False
         self._next_ms = self.clock.now_ms + 2 * self.group.think_ms()

@@ -74,22 +74,22 @@ def test_the_time_of_a_request_behind_a_sync_begins_when_it_has_returned() -> No
     story = Story.whole()
     broker, leader = story.replicas[0], story.leader
     broker.disk.sync_ms = 400
-    answers: list[Command | str] = []
+    responses: list[Command | str] = []
 
     def ask() -> None:
         broker.disk.sync_folder("/")
         request = new_request(RequestCode.CONTROLLER_GET_METADATA_INFO)
-        broker.endpoint.call(leader.endpoint.address, request, 200).then(answers.append)
+        broker.endpoint.call(leader.endpoint.address, request, 200).then(responses.append)
 
     broker.run(ask)
-    story.until(lambda: bool(answers), 1000, "no answer")
-    assert isinstance(answers[0], Command)
-    answers.clear()
+    story.until(lambda: bool(responses), 1000, "no answer")
+    assert isinstance(responses[0], Command)
+    responses.clear()
     leader.paused = True
     since_ms = story.now_ms
     broker.run(ask)
-    story.until(lambda: bool(answers), 1000, "it is not given up")
-    assert isinstance(answers[0], str) and 600 <= story.now_ms - since_ms <= 850
+    story.until(lambda: bool(responses), 1000, "it is not given up")
+    assert isinstance(responses[0], str) and 600 <= story.now_ms - since_ms <= 850
 
 
 def test_a_disk_thread_takes_its_time_and_the_loop_goes_on() -> None:

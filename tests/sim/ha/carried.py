@@ -124,9 +124,9 @@ class CarriedParts:
 
     def _pass_on(self) -> None:
         """Deliver earlier responses, and pass new requests to the other brokers."""
-        answers, self._answers = self._answers, []
-        for answer in answers:
-            answer()
+        responses, self._answers = self._answers, []
+        for response in responses:
+            response()
         calls, self._calls = self._calls, []
         for address, request, later in calls:
             other = self._group.reached(self._broker, address)
@@ -137,8 +137,8 @@ class CarriedParts:
             other.run(parts.ask, request, partial(self._answered, later))
             other.look()
 
-    def _answered(self, later: Deferred[Command | str], answer: Command) -> None:
-        self._answers.append(partial(later.resolve, answer))
+    def _answered(self, later: Deferred[Command | str], response: Command) -> None:
+        self._answers.append(partial(later.resolve, response))
 
     # Its own
 
@@ -173,11 +173,11 @@ class CarriedParts:
         self._write(partial(self._dispatch, request, on_response))
 
     def _dispatch(self, request: Command, on_response: Callable[[Command], None]) -> None:
-        answer = self._parts.dispatch(request, self.peer)
-        if isinstance(answer, Deferred):
-            answer.then(lambda one: on_response(one) if one is not None else None)
-        elif answer is not None:
-            on_response(answer)
+        response = self._parts.dispatch(request, self.peer)
+        if isinstance(response, Deferred):
+            response.then(lambda one: on_response(one) if one is not None else None)
+        elif response is not None:
+            on_response(response)
 
     def _write(self, work: Callable[[], object]) -> None:
         """Run work that may append, and note when the new messages are due."""
@@ -248,8 +248,8 @@ class Carried:
         )
         body = self._body()
 
-        def on_response(answer: Command) -> None:
-            if self._is_safe(broker, answer):
+        def on_response(response: Command) -> None:
+            if self._is_safe(broker, response):
                 self._safe.append(body)
 
         self._send(broker, body, kinds[int(rng.random() * len(kinds))], 0, on_response)
@@ -259,11 +259,11 @@ class Carried:
         self._payments.append(payment)
         properties = {"TRAN_MSG": "true", "PGROUP": PAYERS, "UNIQ_KEY": f"ID{payment.number}"}
 
-        def on_response(answer: Command) -> None:
-            if answer.code == ResponseCode.SUCCESS:
-                half = read_header(SendMessageResponse, answer.fields)
+        def on_response(response: Command) -> None:
+            if response.code == ResponseCode.SUCCESS:
+                half = read_header(SendMessageResponse, response.fields)
                 payment.places.append((half.queue_offset, decode_message_id(half.msg_id)[1]))
-                payment.is_safe |= self._is_safe(broker, answer)
+                payment.is_safe |= self._is_safe(broker, response)
 
         self._send(broker, payment.body, properties, PREPARED, on_response)
 
@@ -293,7 +293,7 @@ class Carried:
     ) -> None:
         what = COMMIT if payment.commits else ROLL_BACK
         header = EndTransactionRequest(PAYERS, *place, what, f"ID{payment.number}", checked)
-        self._ask(broker, new_request(RequestCode.END_TRANSACTION, header), lambda answer: None)
+        self._ask(broker, new_request(RequestCode.END_TRANSACTION, header), lambda response: None)
 
     def _ask(
         self, broker: "Broker", request: Command, on_response: Callable[[Command], None]
@@ -302,8 +302,8 @@ class Carried:
             broker.run(broker.carried.ask, request, on_response)
             broker.look()
 
-    def _is_safe(self, broker: "Broker", answer: Command) -> bool:
-        if answer.code != ResponseCode.SUCCESS:
+    def _is_safe(self, broker: "Broker", response: Command) -> bool:
+        if response.code != ResponseCode.SUCCESS:
             return False
         self._group.played.acked += 1
         return broker.tells_of_now

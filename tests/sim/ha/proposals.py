@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim.ha.oracle import Oracle
-from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
+from turbopump.broker.ha.ports import Agreed, Lost, ProposalRefused, Response
 from turbopump.engine.deferred import Deferred
 from turbopump.net.ha.sync_state import Proposal
 
@@ -29,9 +29,9 @@ class Asked:
     life: int
     epoch: int
     proposal: Proposal
-    later: Deferred[Answer]
+    later: Deferred[Response]
     since_ms: int
-    answer: Answer | None = None
+    response: Response | None = None
     is_late: bool = False
     """The answer is not waited for."""
 
@@ -53,10 +53,10 @@ class Proposals:
         self._now_ms = now_ms
         self._asked: list[Asked] = []
 
-    def ask(self, broker: "Broker", epoch: int, proposal: Proposal) -> Deferred[Answer]:
+    def ask(self, broker: "Broker", epoch: int, proposal: Proposal) -> Deferred[Response]:
         """A master proposes a set."""
         assert proposal.members <= set(self._oracle.brokers), f"unknown member: {proposal}"
-        later: Deferred[Answer] = Deferred()
+        later: Deferred[Response] = Deferred()
         now_ms = self._now_ms()
         self._asked.append(Asked(broker, broker.lives, epoch, proposal, later, now_ms))
         return later
@@ -73,20 +73,20 @@ class Proposals:
         if not ready:
             return
         asked = ready[int(self._rng.random() * len(ready))]
-        if asked.answer is None:
-            asked.answer = self._decide(asked)
+        if asked.response is None:
+            asked.response = self._decide(asked)
             if loses and self._rng.random() < 0.5:
                 return
         if asked in self._asked:
             self._asked.remove(asked)
-            self._reply(asked, asked.answer)
+            self._reply(asked, asked.response)
 
     def lose(self) -> None:
         """Let the controller decide a proposal, and lose the response."""
         waiting = [one for one in self._asked if not one.is_late and not one.broker.paused]
         if waiting:
             asked = waiting[int(self._rng.random() * len(waiting))]
-            if asked.answer is None:
+            if asked.response is None:
                 self._decide(asked)
             self._asked.remove(asked)
             self._reply(asked, Lost("the answer is lost"))
@@ -95,9 +95,9 @@ class Proposals:
         """Deliver all proposals and their responses."""
         for asked in list(self._asked):
             self._asked.remove(asked)
-            self._reply(asked, asked.answer or self._decide(asked))
+            self._reply(asked, asked.response or self._decide(asked))
 
-    def _decide(self, asked: Asked) -> Answer:
+    def _decide(self, asked: Asked) -> Response:
         before = self._oracle.role.members
         if not self._oracle.decide(asked.broker.number, asked.epoch, asked.proposal):
             return ProposalRefused("it is not the present master's, or of an old set")
@@ -106,10 +106,10 @@ class Proposals:
             self._joined(number)
         return Agreed(role.members, role.set_epoch)
 
-    def _reply(self, asked: Asked, answer: Answer) -> None:
+    def _reply(self, asked: Asked, response: Response) -> None:
         broker = asked.broker
         if broker.up and broker.lives == asked.life and not asked.later.done:
-            broker.run(asked.later.resolve, answer)
+            broker.run(asked.later.resolve, response)
             broker.look()
 
     def _is_over(self, asked: Asked) -> bool:
@@ -119,6 +119,6 @@ class Proposals:
     def _give_up(self, asked: Asked) -> None:
         """The master waits no longer; the proposal may still arrive."""
         asked.is_late = True
-        if asked.answer is not None or self._rng.random() < 0.5:
+        if asked.response is not None or self._rng.random() < 0.5:
             self._asked.remove(asked)
         self._reply(asked, Lost("no answer"))

@@ -72,21 +72,21 @@ class Payer(Client):
         request = new_request(code, None, payment.body, fields=write_send(code, header))
         self._ask(self._address, request, partial(self._prepared, payment))
 
-    def _prepared(self, payment: Payment, answer: Command | str) -> None:
-        if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
-            half = read_header(SendMessageResponse, answer.fields)
+    def _prepared(self, payment: Payment, response: Command | str) -> None:
+        if not isinstance(response, str) and response.code == ResponseCode.SUCCESS:
+            half = read_header(SendMessageResponse, response.fields)
             payment.places.append((half.queue_offset, decode_message_id(half.msg_id)[1]))
             payment.is_safe = True
-        self._sent(payment.body, answer)
+        self._sent(payment.body, response)
 
     def _end(self, address: str, payment: Payment, place: tuple[int, int]) -> None:
         request = self._request(payment, place)
 
-        def on_response(answer: Command | str) -> None:
-            if not isinstance(answer, str):
-                payment.is_told |= answer.code == ResponseCode.SUCCESS
+        def on_response(response: Command | str) -> None:
+            if not isinstance(response, str):
+                payment.is_told |= response.code == ResponseCode.SUCCESS
             self._busy = False
-            if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
                 self._address = ""
             self._next_ms = self.clock.now_ms + self.group.think_ms()
 

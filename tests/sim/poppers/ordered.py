@@ -55,10 +55,10 @@ class OrderedPopper(Popper):
         until_ms = self.group.now_ms + invisible_ms
         self._ask(self._address, request, partial(self._popped, until_ms))
 
-    def _popped(self, until_ms: int, answer: Command | str) -> None:
-        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+    def _popped(self, until_ms: int, response: Command | str) -> None:
+        if isinstance(response, Command) and response.code == ResponseCode.SUCCESS:
             batches: dict[int, dict[int, GivenOut]] = {}
-            for message, text in handles_of(answer, BROKER_NAME):
+            for message, text in handles_of(response, BROKER_NAME):
                 self._held.append((self.letters.get(bytes(message.body)), text))
                 batch = batches.setdefault(message.queue_id, {})
                 batch[message.queue_offset] = GivenOut(text, until_ms)
@@ -67,7 +67,7 @@ class OrderedPopper(Popper):
                     self._judge(queue_id, batch)
                 self.again += any(offset in self._out.get(queue_id, {}) for offset in batch)
                 self._out[queue_id] = batch
-        self._on(answer, {ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT})
+        self._on(response, {ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT})
 
     def _judge(self, queue_id: int, batch: dict[int, GivenOut]) -> None:
         done, place = self._done.get(queue_id, 0), f"queue {queue_id}: {sorted(batch)}"
@@ -85,14 +85,14 @@ class OrderedPopper(Popper):
             out.is_asked = True
         header = AckMessageRequest(self.readers, self.mail, handle.queue_id, text, at)
 
-        def on_response(answer: Command | str) -> None:
+        def on_response(response: Command | str) -> None:
             if letter is not None:
                 letter.was_handled = True
-            is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+            is_ok = isinstance(response, Command) and response.code == ResponseCode.SUCCESS
             if out is not None and out.handle == text:
                 out.is_acked |= is_ok and self.group.now_ms < out.until_ms - SLACK_MS
                 self._advance(handle.queue_id, batch)
-            self._on(answer, {ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
+            self._on(response, {ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
 
         self._ask(self._address, new_request(RequestCode.ACK_MESSAGE, header), on_response)
 

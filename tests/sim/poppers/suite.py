@@ -105,13 +105,13 @@ class Popper(Client):
             letter.leave(is_gone=act is Remake.TOPIC)
         self._forget()
 
-        def on_response(answer: Command | str) -> None:
-            is_done = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+        def on_response(response: Command | str) -> None:
+            is_done = isinstance(response, Command) and response.code == ResponseCode.SUCCESS
             is_once = not self.group.trouble.repeat
             self.deletion.answered(self.group.brokers, is_done=is_done, is_once=is_once)
             if not self.deletion.is_sure:
                 self._not_sure()
-            self._on(answer, {ResponseCode.SUCCESS})
+            self._on(response, {ResponseCode.SUCCESS})
 
         self._ask(self._address, request, on_response)
 
@@ -122,10 +122,10 @@ class Popper(Client):
     def _change_queues(self, request: Command) -> None:
         self._may_have_less = True
 
-        def on_response(answer: Command | str) -> None:
-            is_done = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+        def on_response(response: Command | str) -> None:
+            is_done = isinstance(response, Command) and response.code == ResponseCode.SUCCESS
             self._may_have_less = not is_done or self.remakes.has_less
-            self._on(answer, {ResponseCode.SUCCESS})
+            self._on(response, {ResponseCode.SUCCESS})
 
         self._ask(self._address, request, on_response)
 
@@ -141,14 +141,14 @@ class Popper(Client):
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, letter.body, fields=write_send(code, header))
 
-        def on_response(answer: Command | str) -> None:
+        def on_response(response: Command | str) -> None:
             letter.may_double |= self.group.trouble.repeat
-            is_taken = not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS
+            is_taken = not isinstance(response, str) and response.code == ResponseCode.SUCCESS
             letter.is_safe = is_taken and self.deletion.is_sure
-            if not isinstance(answer, str) and answer.code == ResponseCode.INVALID_PARAMETER:
-                self._on(answer, set())  # the topic has fewer queues by now
+            if not isinstance(response, str) and response.code == ResponseCode.INVALID_PARAMETER:
+                self._on(response, set())  # the topic has fewer queues by now
             else:
-                self._sent(letter.body, answer)
+                self._sent(letter.body, response)
 
         self._ask(self._address, request, on_response)
 
@@ -161,14 +161,14 @@ class Popper(Client):
         until_ms = self.group.now_ms + invisible_ms
         self._ask(self._address, request, partial(self._popped, until_ms))
 
-    def _popped(self, until_ms: int, answer: Command | str) -> None:
-        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-            for message, handle in handles_of(answer, BROKER_NAME):
+    def _popped(self, until_ms: int, response: Command | str) -> None:
+        if isinstance(response, Command) and response.code == ResponseCode.SUCCESS:
+            for message, handle in handles_of(response, BROKER_NAME):
                 letter = self.letters.get(bytes(message.body))
                 self._held.append((letter, handle))
                 if letter is not None:
                     self._came(letter, handle, until_ms)
-        self._on(answer, {ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT})
+        self._on(response, {ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT})
 
     def _came(self, letter: Letter, handle: str, until_ms: int) -> None:
         assert not letter.is_done or letter.may_double or not self.group.keeps, (
@@ -183,22 +183,24 @@ class Popper(Client):
         at = handle.queue_offset or 0
         header = AckMessageRequest(self.readers, topic, handle.queue_id, text, at)
 
-        def on_response(answer: Command | str) -> None:
+        def on_response(response: Command | str) -> None:
             if letter is not None:
                 letter.was_handled = True
-                is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+                is_ok = isinstance(response, Command) and response.code == ResponseCode.SUCCESS
                 # An acknowledgement of another hand-out does not concern the last one.
                 in_time = self.group.now_ms < letter.until_ms - SLACK_MS
                 letter.is_done |= is_ok and letter.handle == text and in_time
-            self._on(answer, {ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
+            self._on(response, {ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
 
         self._ask(self._address, new_request(RequestCode.ACK_MESSAGE, header), on_response)
 
-    def _on(self, answer: Command | str, expected: set[int]) -> None:
+    def _on(self, response: Command | str, expected: set[int]) -> None:
         """Continue after a response: with the next request, or with a new route after an error."""
-        if isinstance(answer, str) or answer.code not in expected:
+        if isinstance(response, str) or response.code not in expected:
             self._address = ""
-            self._wait(answer if isinstance(answer, str) else f"{answer.code} {answer.remark}")
+            self._wait(
+                response if isinstance(response, str) else f"{response.code} {response.remark}"
+            )
             return
         self._busy = False
         pause_ms = 0 if self.handles_all else self.group.think_ms() // 3

@@ -7,13 +7,13 @@ from turbopump.net.wire.message import MessageView, decode_messages
 from turbopump.net.wire.pop_handles import PopHandle, RetryKind, read_start_offsets
 
 
-def handles_of(answer: Command, broker_name: str) -> list[tuple[MessageView, str]]:
+def handles_of(response: Command, broker_name: str) -> list[tuple[MessageView, str]]:
     """Each message of a response with its handle."""
     found = []
-    reply = read_header(PopMessageResponse, answer.fields)
+    reply = read_header(PopMessageResponse, response.fields)
     starts = read_start_offsets(reply.start_offset_info or "")
     # Of an answer that came as a frame the body is one piece.
-    parts = answer.body if isinstance(answer.body, list) else [answer.body]
+    parts = response.body if isinstance(response.body, list) else [response.body]
     for each in decode_messages(b"".join(parts)):
         handle = each.properties.get("POP_CK")
         if handle is None:

@@ -33,8 +33,8 @@ class NativeAsker(Driven):
         self._numbered += 1
         later = self._laters[self._numbered] = Deferred()
         self.feed(finish(request, _FRAME, self._numbered), 1 << 20)
-        for opaque in list(self.answers):
-            (frame,) = self.answers.pop(opaque)
+        for opaque in list(self.responses):
+            (frame,) = self.responses.pop(opaque)
             self._laters.pop(opaque).resolve(decode(frame))
         return later
 

@@ -208,8 +208,10 @@ class Run(BrokerLives):
         )  # fmt: skip
         message.is_wanted = not is_other
 
-        def on_response(answer: Command | None) -> None:
-            message.is_safe = answer is not None and answer.code == 0 and not message.may_be_gone
+        def on_response(response: Command | None) -> None:
+            message.is_safe = (
+                response is not None and response.code == 0 and not message.may_be_gone
+            )
 
         body = b"%d %s" % (message.number, b"x" * 30)
         self._ask(RequestCode.SEND_MESSAGE_V2, header, body).then(on_response)
@@ -223,10 +225,10 @@ class Run(BrokerLives):
             header.exp, header.exp_type = "A", "TAG"
         began_ms, life = self.now_ms, self._life_number
 
-        def on_response(answer: Command | None) -> None:
-            if answer is None or answer.code != 0:
+        def on_response(response: Command | None) -> None:
+            if response is None or response.code != 0:
                 return
-            for message, handle in self._messages(answer):
+            for message, handle in self._messages(response):
                 self.model.popped(message, began_ms, began_ms + invisible_ms, life)
                 message.handles.append(handle)
                 if sure:
@@ -234,11 +236,11 @@ class Run(BrokerLives):
 
         self._ask(RequestCode.POP_MESSAGE, header).then(on_response)
 
-    def _messages(self, answer: Command) -> list[tuple[Message, str]]:
+    def _messages(self, response: Command) -> list[tuple[Message, str]]:
         name = self.broker.config.broker_name
         return [
             (self.model.messages[int(each.body.split()[0])], handle)
-            for each, handle in handles_of(answer, name)
+            for each, handle in handles_of(response, name)
         ]
 
     def _ack_old(self, text: str) -> None:
@@ -247,8 +249,8 @@ class Run(BrokerLives):
         topic = handle.kind.topic_of("T", "g")
         header = AckMessageRequest("g", topic, handle.queue_id, text, handle.queue_offset or 0)
 
-        def on_response(answer: Command | None) -> None:
-            is_taken = answer is not None and answer.code == 0
+        def on_response(response: Command | None) -> None:
+            is_taken = response is not None and response.code == 0
             assert not is_taken, f"acknowledged by a handle of a former life: {text}"
 
         self._ask(RequestCode.ACK_MESSAGE, header).then(on_response)
@@ -258,8 +260,8 @@ class Run(BrokerLives):
         handles = self._held_handles()
         gone = self.model.leave(self.model.messages)
 
-        def on_response(answer: Command | None) -> None:
-            if answer is not None and answer.code == 0:
+        def on_response(response: Command | None) -> None:
+            if response is not None and response.code == 0:
                 self._life_number += 1
                 self._old_handles += handles
                 for message in [] if self._keeps_retries else gone:
@@ -273,8 +275,8 @@ class Run(BrokerLives):
         self.model.leave(self.model.messages, keep=True)
         self._keeps_retries = True
 
-        def on_response(answer: Command | None) -> None:
-            if answer is not None and answer.code == 0:
+        def on_response(response: Command | None) -> None:
+            if response is not None and response.code == 0:
                 self._life_number += 1
                 self._old_handles += handles
                 self.model.given_back()
@@ -302,9 +304,9 @@ class Run(BrokerLives):
         topic = handle.kind.topic_of("T", "g")
         header = AckMessageRequest("g", topic, handle.queue_id, text, handle.queue_offset or 0)
 
-        def on_response(answer: Command | None) -> None:
+        def on_response(response: Command | None) -> None:
             # A handle that was changed meanwhile is no longer the message's.
-            if answer is not None and answer.code == 0 and message.handles[-1:] == [text]:
+            if response is not None and response.code == 0 and message.handles[-1:] == [text]:
                 until_ms = handle.pop_time_ms + handle.invisible_ms
                 self.model.done(message, until_ms)
 
@@ -322,11 +324,11 @@ class Run(BrokerLives):
         message.handles.clear()
         message.is_changing = True
 
-        def on_response(answer: Command | None) -> None:
+        def on_response(response: Command | None) -> None:
             message.is_changing = False
-            if answer is None or answer.code != 0 or message.handles:
+            if response is None or response.code != 0 or message.handles:
                 return
-            new = read_header(ChangeInvisibleTimeResponse, answer.fields)
+            new = read_header(ChangeInvisibleTimeResponse, response.fields)
             until_ms = handle.pop_time_ms + handle.invisible_ms
             if message.seen_ms < until_ms:
                 message.until_ms = new.pop_time + new.invisible_time

@@ -26,7 +26,7 @@ class Flying:
     target: str
     call: int
     message: RaftMessage
-    is_answer: bool = False
+    is_response: bool = False
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target} {type(self.message).__name__}"
@@ -100,7 +100,7 @@ class Group:
         self.machines: dict[str, Machine] = {}
         self.rafts: dict[str, Raft] = {}
         self.flying: list[Flying] = []
-        self.answers: dict[object, RaftMessage] = {}
+        self.responses: dict[object, RaftMessage] = {}
         self.cut: set[tuple[str, str]] = set()
         """Directions in which everything is lost."""
         self.wire_check = True
@@ -122,7 +122,7 @@ class Group:
         self.flying = [
             one
             for one in self.flying
-            if not (one.target == peer and one.is_answer) and one.source != peer
+            if not (one.target == peer and one.is_response) and one.source != peer
         ]
 
     def do(self, peer: str) -> None:
@@ -138,12 +138,12 @@ class Group:
             self.flying.append(
                 Flying(peer, action.peer_id, action.call, self._wire(action.message))
             )
-        elif isinstance(action, acts.Answer):
+        elif isinstance(action, acts.Response):
             if isinstance(action.token, tuple):
                 source, call = action.token
                 self.flying.append(Flying(peer, source, call, self._wire(action.message), True))
             else:
-                self.answers[action.token] = action.message
+                self.responses[action.token] = action.message
         elif isinstance(action, acts.Apply):
             machine.apply(action.entries)
         elif isinstance(action, acts.LoadSnapshot):
@@ -171,11 +171,11 @@ class Group:
         flying = self.flying.pop(at)
         raft = self.rafts.get(flying.target)
         if (flying.source, flying.target) in self.cut or raft is None:
-            if not flying.is_answer:
+            if not flying.is_response:
                 self._fail(flying.source, flying.target, flying.call)
             else:
                 self._fail(flying.target, flying.source, flying.call)
-        elif flying.is_answer:
+        elif flying.is_response:
             raft.on_response(flying.source, flying.call, flying.message, self.now_ms)
             self.do(flying.target)
         else:
@@ -209,10 +209,10 @@ class Group:
 
     def ask(self, peer: str, message: RaftMessage) -> RaftMessage | None:
         """A client's request, and the answer if there is one now."""
-        token = f"token {len(self.answers)}"
+        token = f"token {len(self.responses)}"
         self.rafts[peer].on_request(message, token, self.now_ms)
         self.do(peer)
-        return self.answers.get(token)
+        return self.responses.get(token)
 
     def append(self, peer: str, body: bytes) -> Any:
         """Propose an entry."""
@@ -236,6 +236,6 @@ class Group:
         return self.leaders[0]
 
 
-def answer_kind(message: RaftMessage) -> type[RaftMessage]:
+def response_kind(message: RaftMessage) -> type[RaftMessage]:
     """The kind of the answer."""
     return RESPONSES[type(message)]

@@ -253,7 +253,7 @@ class Node:
             fails_ms = self.now_ms + self.options.rpc_timeout_ms
             self.calls[action.call] = (action.peer_id, fails_ms)
             world.fly(self, action.peer_id, (self.life, action.call), action.message)
-        elif isinstance(action, acts.Answer):
+        elif isinstance(action, acts.Response):
             self._speaks(action.message)
             world.fly_back(self, action.token[0], action.token[1], action.message)
         elif isinstance(action, acts.Apply):

@@ -240,7 +240,7 @@ def votes_do_not_wait_for_the_disk(patch: Patch) -> None:
         disk_order,
         "is_free",
         lambda action: isinstance(
-            action.message if isinstance(action, acts.Call | acts.Answer) else None,
+            action.message if isinstance(action, acts.Call | acts.Response) else None,
             VoteRequest | VoteResponse,
         ),
     )

@@ -72,7 +72,7 @@ class Flying:
     target: str
     call: Any
     message: RaftMessage
-    is_answer: bool
+    is_response: bool
 
 
 class Disks(list[Node]):
@@ -252,7 +252,7 @@ class Run:
         if (flying.source, flying.target) in self.cut:
             return
         target = self.nodes[flying.target]
-        if flying.is_answer:
+        if flying.is_response:
             life, call = flying.call
             if target.life == life:
                 target.on_response(flying.source, call, flying.message)

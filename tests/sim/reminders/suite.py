@@ -74,9 +74,9 @@ class Reminding(Client):
         request = new_request(code, None, reminder.body, fields=write_send(code, header))
         self._ask(self._address, request, partial(self._taken, reminder))
 
-    def _taken(self, reminder: Reminder, answer: Command | str) -> None:
-        reminder.is_safe = not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS
-        self._sent(reminder.body, answer)
+    def _taken(self, reminder: Reminder, response: Command | str) -> None:
+        reminder.is_safe = not isinstance(response, str) and response.code == ResponseCode.SUCCESS
+        self._sent(reminder.body, response)
         self._next_ms = min(self._next_ms, self.clock.now_ms + PAUSE_MS)
         self.active = self.active and len(self.reminders) < MOST
 

@@ -232,9 +232,9 @@ class Run(BrokerLives):
         timer.is_recalled = True
         header = RecallMessageRequest("T", timer.handle, "PG")
 
-        def answered(answer: Command | None) -> None:
+        def answered(response: Command | None) -> None:
             in_time = timer.seen_ms < timer.due_ms and not timer.delivered
-            if answer is not None and answer.code == 0 and in_time:
+            if response is not None and response.code == 0 and in_time:
                 timer.recall_end = self.broker.store.max_log_offset
 
         self._ask(RequestCode.RECALL_MESSAGE, header).then(answered)
@@ -275,9 +275,9 @@ class Run(BrokerLives):
         text = encode_properties(properties).decode()
         header = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, now_ms, 0, properties=text)
 
-        def on_response(answer: Command | None) -> None:
-            if answer is not None and answer.code == 0:
-                stored = read_header(SendMessageResponse, answer.fields)
+        def on_response(response: Command | None) -> None:
+            if response is not None and response.code == 0:
+                stored = read_header(SendMessageResponse, response.fields)
                 timer.log_offset = decode_message_id(stored.msg_id)[1]
                 timer.handle, timer.is_sure = stored.recall_handle or "", True
 

@@ -116,7 +116,7 @@ def repeated_answers_come_too_soon(patch: Patch) -> None:
     def soon(broker: object, request: object, written: Put) -> object:
         if written.appended.log_offsets:
             return when_safe(broker, request, written)
-        return handlers.response(request, handlers.ResponseCode.SUCCESS)
+        return handlers.new_response(request, handlers.ResponseCode.SUCCESS)
 
     patch.setattr(handlers, "_when_safe", soon)
 

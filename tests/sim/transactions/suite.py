@@ -167,9 +167,9 @@ class Run(BrokerLives):
         )
         self.model.tried(transaction)
 
-        def on_response(answer: Command | None) -> None:
-            if answer is not None and answer.code == 0:
-                half = read_header(SendMessageResponse, answer.fields)
+        def on_response(response: Command | None) -> None:
+            if response is not None and response.code == 0:
+                half = read_header(SendMessageResponse, response.fields)
                 at = decode_message_id(half.msg_id)[1]
                 transaction.places.append((half.queue_offset, at))
                 self.model.prepared(transaction)
@@ -205,8 +205,8 @@ class Run(BrokerLives):
         )
         decision = self.model.decides(transaction, commits)
 
-        def ended_by(answer: Command | None) -> None:
-            if answer is not None and answer.code == 0:
+        def ended_by(response: Command | None) -> None:
+            if response is not None and response.code == 0:
                 self.model.ended_by(transaction, decision)
 
         self._ask(RequestCode.END_TRANSACTION, header).then(ended_by)

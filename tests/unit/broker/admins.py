@@ -9,7 +9,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import VERSION, Command, new_request, response
+from turbopump.net.wire.command import VERSION, Command, new_request, new_response
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.subscription import parse_subscription
@@ -65,7 +65,7 @@ class Wire:
 
     def answer(self, request: Command, code: int, body: bytes = b"", **members: Any) -> None:
         """Let the client answer a request the broker sent it."""
-        self.peer.answered(response(request, code, body=body, **members))
+        self.peer.answered(new_response(request, code, body=body, **members))
 
     def time_out(self) -> None:
         """Fire the timers of all pending calls, so that they time out."""
@@ -135,13 +135,13 @@ class Admin:
         **fields: object,
     ) -> Command:
         """Send a request with raw header fields that is answered at once."""
-        answer = self.begin(code, body, peer, **fields)
-        if isinstance(answer, Deferred):
-            assert answer.done, "the answer is still to come"
-            answer = answer.value
-        assert isinstance(answer, Command)
-        assert answer.is_response
-        return answer
+        response = self.begin(code, body, peer, **fields)
+        if isinstance(response, Deferred):
+            assert response.done, "the answer is still to come"
+            response = response.value
+        assert isinstance(response, Command)
+        assert response.is_response
+        return response
 
     def begin(
         self,
@@ -160,14 +160,14 @@ class Admin:
         request = new_request(code, None, body, fields=texts)
         request.opaque = 7
         request.version = (peer or self.tool).version
-        answer = self.world.table.dispatch(request, peer or self.tool, self.now_ms)
-        return finish(answer) if isinstance(answer, Generator) else answer
+        response = self.world.table.dispatch(request, peer or self.tool, self.now_ms)
+        return finish(response) if isinstance(response, Generator) else response
 
     def json(self, code: int, body: bytes | dict[str, Any] = b"", **fields: object) -> Any:
         """The body of a successful answer."""
-        answer = self.ask(code, body, **fields)
-        assert answer.code == 0, answer.remark
-        return fastjson.loads(answer.body)
+        response = self.ask(code, body, **fields)
+        assert response.code == 0, response.remark
+        return fastjson.loads(response.body)
 
     def heartbeat(
         self,
@@ -183,10 +183,10 @@ class Admin:
         )
         wire = peer.context["wire"]
         before = len(wire.sent)
-        answer = self.ask(RequestCode.HEART_BEAT, beat.encode(), peer)
+        response = self.ask(RequestCode.HEART_BEAT, beat.encode(), peer)
         assert len(wire.sent) == before, "a notice overtook the answer"
         wire.flush()
-        return answer
+        return response
 
     def create_topic(self, name: str, queues: int = 2, **more: object) -> Command:
         """Create a topic: request 17 with the fields that mqadmin sends."""
@@ -209,7 +209,7 @@ class Admin:
     ) -> Command:
         """Send a message as a Java producer does (V2)."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-        answer = self.ask(
+        response = self.ask(
             RequestCode.SEND_MESSAGE_V2,
             body,
             a="WP",
@@ -225,5 +225,5 @@ class Admin:
             k=False,
             m=False,
         )
-        assert answer.code == 0, answer.remark
-        return answer
+        assert response.code == 0, response.remark
+        return response

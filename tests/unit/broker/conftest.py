@@ -182,11 +182,11 @@ class World:
     def dispatch(self, request: Command, peer: Peer | None = None) -> Command | Deferred:
         """Dispatch a request; returns the response or the promise of it."""
         request.opaque = next(self._opaques)
-        answer = self.table.dispatch(request, peer or self.client, self.now_ms)
-        if isinstance(answer, Generator):
-            answer = finish(answer)
-        assert answer is not None
-        return answer
+        response = self.table.dispatch(request, peer or self.client, self.now_ms)
+        if isinstance(response, Generator):
+            response = finish(response)
+        assert response is not None
+        return response
 
     def turn(self) -> None:
         """End the loop's turn: run the deferred callbacks."""
@@ -199,28 +199,28 @@ class World:
     ) -> Command:
         """Dispatch a request that is answered at once; returns the response."""
         request = new_request(code, header, body)
-        answer = self.dispatch(request, peer)
-        if isinstance(answer, Deferred):
-            if not answer.done:
+        response = self.dispatch(request, peer)
+        if isinstance(response, Deferred):
+            if not response.done:
                 self.turn()
-            assert answer.done, "the answer is still to come"
-            answer = answer.value
-        assert isinstance(answer, Command)
-        assert answer.is_response
-        assert answer.opaque == request.opaque
-        return answer
+            assert response.done, "the answer is still to come"
+            response = response.value
+        assert isinstance(response, Command)
+        assert response.is_response
+        assert response.opaque == request.opaque
+        return response
 
     def ask_fields(self, code: int, fields: dict[str, Any]) -> Command:
         """Like `ask`, with raw extFields; `version` in `fields` sets the client's version."""
         request = new_request(code, fields={**fields})
         request.version = request.fields.pop("version", request.version)  # type: ignore[assignment]
-        answer = self.dispatch(request)
-        if isinstance(answer, Deferred):
-            if not answer.done:
+        response = self.dispatch(request)
+        if isinstance(response, Deferred):
+            if not response.done:
                 self.turn()
-            assert answer.done, "the answer is still to come"
-            answer = answer.value
-        return answer
+            assert response.done, "the answer is still to come"
+            response = response.value
+        return response
 
     def pass_time(self, duration_ms: int, step_ms: int = 100) -> None:
         """Advance the clock as the node does: a tick every 100 ms."""

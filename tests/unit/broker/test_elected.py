@@ -86,8 +86,8 @@ def pull(world: World) -> int:
 def test_nothing_is_served_before_the_role_is_known(make_world: Make) -> None:
     world = make_world(ELECTED)
     assert not world.broker.role.is_master
-    answer = send(world)
-    assert (answer.value.code, answer.value.remark) == (ResponseCode.SYSTEM_BUSY, REJECTED)
+    response = send(world)
+    assert (response.value.code, response.value.remark) == (ResponseCode.SYSTEM_BUSY, REJECTED)
     assert pull(world) == ResponseCode.NO_PERMISSION
     elected = Elected(world)
     elected.lead()
@@ -133,8 +133,8 @@ def test_without_a_lease_no_reader_is_sent_back(make_world: Make) -> None:
 
     def ahead() -> tuple[int, int]:
         header = PullMessageRequest("G", "TBW102", 0, 9, 32, SUBSCRIPTION_FLAG, 0, 0, 0, "*")
-        answer = world.ask(RequestCode.PULL_MESSAGE, header)
-        return answer.code, read_header(PullMessageResponse, answer.fields).next_begin_offset
+        response = world.ask(RequestCode.PULL_MESSAGE, header)
+        return response.code, read_header(PullMessageResponse, response.fields).next_begin_offset
 
     sent_back = ahead()
     assert (sent_back[0], sent_back[1] < 9) == (ResponseCode.PULL_OFFSET_MOVED, True)
@@ -148,10 +148,10 @@ def test_a_send_that_waits_when_the_lease_ends_gets_an_error(make_world: Make) -
     world = make_world(ELECTED)
     elected = Elected(world, frozenset({1, 2}))
     elected.lead()
-    answer = send(world)
-    assert not answer.done
+    response = send(world)
+    assert not response.done
     elected.lapse()
-    assert answer.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert response.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 @pytest.fixture

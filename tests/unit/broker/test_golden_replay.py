@@ -93,20 +93,20 @@ def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, 
         fields["offset"] = "0"  # the first message of this broker has that log offset, too
     if truth["code"] == RequestCode.GET_MAX_OFFSET:
         fill(world, fields["topic"], int(fields["queueId"]), int(expected["extFields"]["offset"]))
-    answer = world.dispatch(request)
-    if isinstance(answer, Deferred):
+    response = world.dispatch(request)
+    if isinstance(response, Deferred):
         world.broker.held_pulls.release_all()
-        answer = answer.value
-    compare(answer, expected, f"frame {truth['frame']} {truth['name']}")
+        response = response.value
+    compare(response, expected, f"frame {truth['frame']} {truth['name']}")
 
 
-def compare(answer: Command, expected: dict[str, Any], where: str) -> None:
+def compare(response: Command, expected: dict[str, Any], where: str) -> None:
     """Compare code, remark and header members, except for times and generated ids."""
-    wanted, got = expected["extFields"] or {}, answer.fields
-    assert answer.code == expected["code"], where
+    wanted, got = expected["extFields"] or {}, response.fields
+    assert response.code == expected["code"], where
     if (expected["remark"] or "").startswith("java.lang"):
         return  # the text of an exception, and no header
-    assert plain(answer.remark) == plain(expected["remark"]), where
+    assert plain(response.remark) == plain(expected["remark"]), where
     assert got.keys() == wanted.keys(), where
     for key in got.keys() - NOT_COMPARED:
         assert got[key] == wanted[key], f"{where}: {key}"
@@ -147,15 +147,15 @@ def test_answers_are_those_of_rocketmq(make_world: Callable[..., Any], capture: 
     world.broker.topics.put(TopicConfig("WRead", 1, 1, 4), world.now_ms)
     world.broker.topics.put(TopicConfig("Order", 2, 2, 6, order=True), world.now_ms)
     frames = load(capture)
-    answers = {truth["pair"]: truth for truth, _ in frames if truth["kind"] == "response"}
+    responses = {truth["pair"]: truth for truth, _ in frames if truth["kind"] == "response"}
     compared = 0
     for truth, frame in frames:
         if not is_ours(truth):
             continue
         if truth["kind"] == "oneway":
             world.table.dispatch(decode(frame), world.client, world.now_ms)
-        elif truth["frame"] in answers:
-            replay(world, frame, truth, answers[truth["frame"]])
+        elif truth["frame"] in responses:
+            replay(world, frame, truth, responses[truth["frame"]])
             compared += 1
     assert compared > 35
     messages = stored(world)

@@ -140,7 +140,7 @@ def test_a_handler_that_ends_its_connection_is_the_last_one(driven: Cut) -> None
     driven.acts["frame"] = driven.end
     into_own(driven, b"".join(other_frame(opaque) for opaque in range(200, 400)))
     assert not driven.acts
-    assert [opaque for opaque in driven.answers if opaque >= 200] == [200]
+    assert [opaque for opaque in driven.responses if opaque >= 200] == [200]
     assert driven.area.in_use == 0
 
 
@@ -201,7 +201,7 @@ def test_a_request_of_a_blocked_peer_is_not_handled_twice(driven: Cut) -> None:
     driven.acts["frame"] = driven.go_on
     into_own(driven, b"".join(other_frame(opaque) for opaque in range(200, 400)))
     driven.end_turn()
-    assert all(len(driven.answers[opaque]) == 1 for opaque in range(200, 400))
+    assert all(len(driven.responses[opaque]) == 1 for opaque in range(200, 400))
 
 
 def test_a_frame_that_python_keeps_keeps_its_memory(driven: Cut) -> None:
@@ -223,7 +223,7 @@ def test_readers_may_be_noted_anew_while_a_queue_is_opened(driven: Cut) -> None:
     driven.acts["units_of"] = note_anew
     driven.feed(pull_frame(200), 1 << 20)
     assert not driven.acts
-    assert len(decode(driven.answers[200][0]).body) == len(decode(driven.answers[100][0]).body)
+    assert len(decode(driven.responses[200][0]).body) == len(decode(driven.responses[100][0]).body)
 
 
 def serve(driven: Cut, group: bytes, queue_limit: int, codes: Any = None) -> None:
@@ -251,7 +251,7 @@ def test_mappings_may_be_given_up_when_a_pull_commits(driven: Cut) -> None:
     driven.acts["commit"] = give_up
     driven.feed(committing_pull(200), 1 << 20)
     assert not driven.acts
-    assert decode(driven.answers[200][0]).body == decode(driven.answers[100][0]).body
+    assert decode(driven.responses[200][0]).body == decode(driven.responses[100][0]).body
 
 
 @pytest.mark.parametrize("driven", [(FlushMode.SYNC_FLUSH, False)], indirect=True)

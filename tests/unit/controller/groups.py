@@ -276,12 +276,12 @@ class Node:
         self, code: int, header: object = None, body: bytes = b"", connection: int = 0
     ) -> Deferred[Command]:
         request = over_the_wire(new_request(code, header, body))
-        answer = self.core.on_request(connection, request, self.now_ms)
-        if isinstance(answer, Generator):
-            answer = finish(answer)
+        response = self.core.on_request(connection, request, self.now_ms)
+        if isinstance(response, Generator):
+            response = finish(response)
         if self.auto:
             self.commit()
-        return answer.map(over_the_wire)
+        return response.map(over_the_wire)
 
     def tick(self, after_ms: int = 0) -> None:
         """Advance the clock and tick twice: the second tick judges brokers after the input was

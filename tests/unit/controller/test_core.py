@@ -19,9 +19,9 @@ NOT_LEADER = ResponseCode.CONTROLLER_NOT_LEADER
 
 def replica_info(node: Node) -> tuple[int, headers.GetReplicaInfoResponse, SyncStateSet | None]:
     asked = headers.GetReplicaInfoRequest(NAME)
-    answer = node.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, asked).value
-    body = SyncStateSet.decode(answer.body) if answer.body else None
-    return answer.code, read_header(headers.GetReplicaInfoResponse, answer.fields), body
+    response = node.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, asked).value
+    body = SyncStateSet.decode(response.body) if response.body else None
+    return response.code, read_header(headers.GetReplicaInfoResponse, response.fields), body
 
 
 def test_a_follower_decides_nothing() -> None:
@@ -31,9 +31,9 @@ def test_a_follower_decides_nothing() -> None:
         header = headers.ApplyBrokerIdRequest(CLUSTER, NAME, 1, "a;1")
         fields = {"masterBrokerId": "1", "masterEpoch": "1", "brokerId": "1", "brokerAddress": "a"}
         request = new_request(code, header, b"[]" if code == 1006 else b"{}", fields=fields)
-        answer = node.core.on_request(0, request, node.now_ms)
-        answer = finish(answer) if isinstance(answer, Generator) else answer
-        assert answer.value.code == NOT_LEADER, code
+        response = node.core.on_request(0, request, node.now_ms)
+        response = finish(response) if isinstance(response, Generator) else response
+        assert response.value.code == NOT_LEADER, code
     assert not node.quorum.entries
     assert node.beat(1).lease_ms is None
 
@@ -41,23 +41,23 @@ def test_a_follower_decides_nothing() -> None:
 def test_metadata_is_told_by_everybody() -> None:
     node = Node()
     node.quorum.leader_id = "n1"
-    answer = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
-    header = read_header(headers.GetMetaDataResponse, answer.fields)
+    response = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
+    header = read_header(headers.GetMetaDataResponse, response.fields)
     assert header == headers.GetMetaDataResponse("g", False, "n0:h:1;n1:h:2;", "n1", "h:2", 1)
     node.quorum.leader_id = None
-    answer = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
-    assert "controllerLeaderId" not in answer.fields
+    response = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
+    assert "controllerLeaderId" not in response.fields
 
 
 def test_a_leader_that_may_have_been_deposed_does_not_report_the_lead() -> None:
     node = Node()
     node.lead()
     node.quorum.sure = False
-    answer = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
-    assert answer is not None and answer.fields["isLeader"] == "false"
+    response = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
+    assert response is not None and response.fields["isLeader"] == "false"
     node.quorum.sure = True
-    answer = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
-    assert answer is not None and answer.fields["isLeader"] == "true"
+    response = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
+    assert response is not None and response.fields["isLeader"] == "true"
 
 
 def test_a_group_comes_to_be() -> None:
@@ -147,9 +147,9 @@ def test_c13_no_majority_and_then_one_again() -> None:
     node.auto = False
     node.quorum.sure = False
     asked = headers.ElectMasterRequest(NAME, CLUSTER, 3, True)
-    answer = node.ask(RequestCode.CONTROLLER_ELECT_MASTER, asked)
+    response = node.ask(RequestCode.CONTROLLER_ELECT_MASTER, asked)
     node.lead(False)
-    assert answer.value.code == NOT_LEADER
+    assert response.value.code == NOT_LEADER
     again = Node()
     for entry in node.quorum.entries[:-1]:  # the entries that reached a majority
         again.core.on_applied(entry)
@@ -189,11 +189,11 @@ def test_a_snapshot_makes_the_same_node() -> None:
 def test_requests_that_cannot_be_read() -> None:
     node = running()
     for code in CODES - {RequestCode.CONTROLLER_GET_METADATA_INFO}:
-        answer = node.core.on_request(0, new_request(code, body=b"{"), node.now_ms)
-        assert answer.value.code == ResponseCode.SYSTEM_ERROR, code
+        response = node.core.on_request(0, new_request(code, body=b"{"), node.now_ms)
+        assert response.value.code == ResponseCode.SYSTEM_ERROR, code
     no_id = BrokerHeartbeatRequest(CLUSTER, "a", NAME)
-    answer = node.ask(RequestCode.BROKER_HEARTBEAT, no_id)
-    assert answer.value.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+    response = node.ask(RequestCode.BROKER_HEARTBEAT, no_id)
+    assert response.value.code == ResponseCode.CONTROLLER_INVALID_REQUEST
     assert node.ask(999).value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     header = headers.AlterSyncStateSetRequest(NAME, 1, 1)
     bad = node.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header, b"[]").value
@@ -210,5 +210,5 @@ def test_administrators() -> None:
     assert set(node.group.replicas) == {2, 3}
     assert node.register(1).code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     next_id = headers.GetNextBrokerIdRequest(CLUSTER, NAME)
-    answer = node.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, next_id).value
-    assert answer.fields["nextBrokerId"] == "4"
+    response = node.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, next_id).value
+    assert response.fields["nextBrokerId"] == "4"

@@ -33,7 +33,7 @@ def test_a_host_that_refuses_is_dead_at_once() -> None:
 
 
 def test_a_silent_host_is_dead_after_a_moment() -> None:
-    for found in (None, Probed.NO_ANSWER):
+    for found in (None, Probed.NO_RESPONSE):
         world = World(found)
         world.death_probe.add(KEY, "a:1", 0)
         world.tick(death_probe.UNANSWERED_MS - 20)

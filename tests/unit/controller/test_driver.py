@@ -21,7 +21,7 @@ from turbopump.engine.disk.flush import Job
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 
 PEERS = {"n0": "h:1", "n1": "h:2", "n2": "h:3"}
 INTERVAL_MS = 100
@@ -156,7 +156,7 @@ class Member:
                 body = json.loads(bytes(request.body))
                 assert "preVote" in body, address
                 reply = {**body, "voteResult": "ACCEPT"}
-                later.resolve(response(request, 200, body=json.dumps(reply).encode()))
+                later.resolve(new_response(request, 200, body=json.dumps(reply).encode()))
             if self.disk.work:
                 return
             self.tick()
@@ -171,20 +171,20 @@ class Member:
     def follow(self) -> None:
         """Make n1 the leader in term 3."""
         for _ in range(10):
-            answer = self.ask(RaftRequestCode.HEART_BEAT)
+            response = self.ask(RaftRequestCode.HEART_BEAT)
             self.settle()
             self.tick()
-            if _body(answer)["code"] == 200:
+            if _body(response)["code"] == 200:
                 return
         raise AssertionError("it does not follow")
 
 
-def _body(answer: Command | Deferred[Command | None]) -> dict[str, Any]:
-    if isinstance(answer, Deferred):
-        value = answer.value
+def _body(response: Command | Deferred[Command | None]) -> dict[str, Any]:
+    if isinstance(response, Deferred):
+        value = response.value
         assert value is not None
-        answer = value
-    return json.loads(bytes(answer.body))  # type: ignore[arg-type]
+        response = value
+    return json.loads(bytes(response.body))  # type: ignore[arg-type]
 
 
 def alone(folder: Path, **options: Any) -> Member:
@@ -199,11 +199,11 @@ def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
     assert not member.calls, "it asks for votes, and may forget its own"
     member.settle()
     assert [call[0] for call in member.calls] == ["h:2", "h:3"]
-    answer = member.ask(RaftRequestCode.HEART_BEAT)  # its term is higher and must be saved
-    assert isinstance(answer, Deferred)
-    assert not answer.done
+    response = member.ask(RaftRequestCode.HEART_BEAT)  # its term is higher and must be saved
+    assert isinstance(response, Deferred)
+    assert not response.done
     member.settle()
-    assert answer.done
+    assert response.done
     member.storage.close()
     assert RaftStorage(RealFiles(), str(tmp_path)).open().term == 3
 
@@ -211,11 +211,11 @@ def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
 def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
     member = Member(tmp_path)
     vote = {"leaderId": "n1", "ledgerEndIndex": -1, "ledgerEndTerm": -1}
-    answer = member.ask(RaftRequestCode.VOTE, **vote)
-    assert isinstance(answer, Deferred)
-    assert not answer.done
+    response = member.ask(RaftRequestCode.VOTE, **vote)
+    assert isinstance(response, Deferred)
+    assert not response.done
     member.settle()
-    assert _body(answer)["voteResult"] == "ACCEPT"
+    assert _body(response)["voteResult"] == "ACCEPT"
     member.storage.close()
     again = Member(tmp_path)
     again.tick(INTERVAL_MS * 10)  # late enough that it may vote again
@@ -231,7 +231,7 @@ def agree(member: Member) -> None:
         parsed: dict[str, Any] = {**json.loads(bytes(request.body)), "code": 200}
         if request.code == RaftRequestCode.VOTE:
             parsed["voteResult"] = "ACCEPT"
-        later.resolve(response(request, 200, body=json.dumps(parsed).encode()))
+        later.resolve(new_response(request, 200, body=json.dumps(parsed).encode()))
 
 
 def leading(folder: Path) -> Member:
@@ -388,24 +388,24 @@ def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
     assert not result.done
     member.tick(10_000)
     assert (list(member.disk.work), member.calls) == ([], [])
-    answer = member.ask(RaftRequestCode.METADATA)
-    assert isinstance(answer, Command)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
+    response = member.ask(RaftRequestCode.METADATA)
+    assert isinstance(response, Command)
+    assert response.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_a_disk_that_hangs_costs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turbopump.controller.driver.QUEUE_MAX", 20)
     member = Member(tmp_path)
     member.run()
-    answers = [member.ask(RaftRequestCode.METADATA) for _ in range(50)]
-    busy = [one for one in answers if isinstance(one, Command)]
+    responses = [member.ask(RaftRequestCode.METADATA) for _ in range(50)]
+    busy = [one for one in responses if isinstance(one, Command)]
     assert {one.code for one in busy} == {ResponseCode.SYSTEM_BUSY}
     assert 25 < len(busy) < 50
     for _ in range(100):
         member.tick(100)
     assert not member.calls
     member.settle()
-    assert all(one.done for one in answers if isinstance(one, Deferred))
+    assert all(one.done for one in responses if isinstance(one, Deferred))
     assert isinstance(member.ask(RaftRequestCode.METADATA), Deferred)
 
 
@@ -430,7 +430,7 @@ def test_answers_that_cannot_be_read_count_as_none(tmp_path: Path) -> None:
     seen = len(member.calls)
     for _address, request, later in member.calls[:]:
         assert request.code == RaftRequestCode.VOTE
-        later.resolve(response(request, 200, body=b"[]"))
+        later.resolve(new_response(request, 200, body=b"[]"))
     member.tick(1_000)
     member.settle()
     assert len(member.calls) > seen
@@ -440,10 +440,10 @@ def test_answers_that_cannot_be_read_count_as_none(tmp_path: Path) -> None:
 def test_bytes_that_are_no_message_are_refused(tmp_path: Path) -> None:
     member = Member(tmp_path)
     request = new_request(RaftRequestCode.PUSH, body=b"{")
-    answer = member.driver.on_request(1, request, member.now_ms)
-    assert isinstance(answer, Command)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "PushEntryRequest" in (answer.remark or "")
+    response = member.driver.on_request(1, request, member.now_ms)
+    assert isinstance(response, Command)
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert "PushEntryRequest" in (response.remark or "")
 
 
 def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
@@ -454,8 +454,8 @@ def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
     body = {"lastIncludedIndex": 1 << 40, "lastIncludedTerm": 1, "data": data}
     steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **body)
     assert isinstance(steps, Generator)
-    answer = finish(steps)
-    assert isinstance(answer, Command | Deferred)
+    response = finish(steps)
+    assert isinstance(response, Command | Deferred)
     steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **{**body, "data": f"{data}?"})
     assert isinstance(steps, Generator)
     refused = finish(steps)

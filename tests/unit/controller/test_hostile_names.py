@@ -135,12 +135,12 @@ class World:
 
     def ask(self, code: int, body: bytes = b"", **fields: object) -> Command | None:
         """The response as a client decodes it; None while it is pending."""
-        answer = self.begin(code, body, **fields)
-        answer = finish(answer) if isinstance(answer, Generator) else answer
+        response = self.begin(code, body, **fields)
+        response = finish(response) if isinstance(response, Generator) else response
         self.settle()
-        if isinstance(answer, Deferred):
-            answer = answer.value if answer.done else None
-        return None if answer is None else decode(b"".join(encode(answer)))
+        if isinstance(response, Deferred):
+            response = response.value if response.done else None
+        return None if response is None else decode(b"".join(encode(response)))
 
     def join(self) -> None:
         """A broker of the group `b`, as one of RocketMQ comes."""
@@ -152,8 +152,8 @@ class World:
             (RequestCode.BROKER_HEARTBEAT, {"brokerAddr": "a:1"}),
             (RequestCode.CONTROLLER_ELECT_MASTER, {}),
         ):
-            answer = self.ask(code, **(names | fields))
-            assert answer is not None and answer.code == 0, (code, answer)
+            response = self.ask(code, **(names | fields))
+            assert response is not None and response.code == 0, (code, response)
 
 
 @pytest.fixture
@@ -234,8 +234,8 @@ def test_no_name_in_any_request_is_a_path_or_is_kept_long(
         for name in HOSTILE:
             for body in bodies_of(code, name):
                 for fields in [NUMBERS] if ledger else headers_of(name):
-                    answer = world.ask(code, body, **fields)
-                    assert answer is not None or code == 51005, (code, name[:20], fields)
+                    response = world.ask(code, body, **fields)
+                    assert response is not None or code == 51005, (code, name[:20], fields)
         world.pass_time(100)
         assert outside(tmp_path) == before, code
         assert all(len(text) <= NAME_MAX for text in kept(world)), code
@@ -247,15 +247,15 @@ def test_no_name_in_any_request_is_a_path_or_is_kept_long(
         replicas = group.replicas.values()
         texts = [text for one in replicas for text in (one.address, one.check_code)]
         assert all(map(str.isprintable, [group.cluster_name, group.broker_name, *texts]))
-    answer = world.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName="b")
-    assert answer is not None and answer.code == 0, "it goes on"
+    response = world.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName="b")
+    assert response is not None and response.code == 0, "it goes on"
 
 
 @pytest.mark.parametrize("flag", ["unclean", "damaged"])
 def test_the_last_life_of_a_long_name_is_not_kept(world: World, flag: str) -> None:
     fields = {"brokerId": 1, "brokerAddress": "a", "clusterName": "c", flag: "true"}
-    answer = world.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerName=LONG, **fields)
-    assert answer is not None and answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+    response = world.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerName=LONG, **fields)
+    assert response is not None and response.code == ResponseCode.CONTROLLER_INVALID_REQUEST
     assert LONG not in set(kept(world))
 
 
@@ -276,10 +276,10 @@ def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
 
 
 def test_a_client_of_the_log_appends_an_entry_of_a_mebibyte(world: World) -> None:
-    answer = world.ask(50001, dumped(LEDGER | {"body": entry_of(1 << 20)}))
+    response = world.ask(50001, dumped(LEDGER | {"body": entry_of(1 << 20)}))
     world.pass_time(50)
-    assert answer is not None and answer.code == 200, answer
-    parsed = json.loads(bytes(answer.body))  # type: ignore[arg-type]
+    assert response is not None and response.code == 200, response
+    parsed = json.loads(bytes(response.body))  # type: ignore[arg-type]
     assert (parsed["code"], parsed["index"] >= 0) == (200, True), parsed
 
 
@@ -287,28 +287,28 @@ def test_the_sum_of_the_entries_that_wait_is_bounded(world: World) -> None:
     """The disk does not work, so that each entry stays pending."""
     large, waiting, refused = entry_of(3 << 20), [], []
     for _ in range(CLIENT_OPEN_MAX // (3 << 20) + 2):
-        answer = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
-        (refused if isinstance(answer, Command) else waiting).append(answer)
+        response = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
+        (refused if isinstance(response, Command) else waiting).append(response)
     assert len(waiting) == CLIENT_OPEN_MAX // (3 << 20)
     assert {one.code for one in refused} == {ResponseCode.SYSTEM_BUSY}
     for _ in range(20):
         world.settle()
         world.pass_time(50)
     assert all(one.done for one in waiting)
-    answer = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
-    assert isinstance(answer, Deferred), "answered requests no longer count"
+    response = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
+    assert isinstance(response, Deferred), "answered requests no longer count"
 
 
 def test_an_entry_with_many_values_is_refused_before_objects_are_made(world: World) -> None:
     text = b"\0\2" + b"{" + b'"a":[' + b"1," * 20_000 + b"1]}"
     body = base64.b64encode(text).decode()
-    answer = world.ask(50001, dumped(LEDGER | {"body": body}))
-    assert answer is not None and "values" in (answer.remark or "")
+    response = world.ask(50001, dumped(LEDGER | {"body": body}))
+    assert response is not None and "values" in (response.remark or "")
 
 
-def finished(answer: Any) -> Any:
+def finished(response: Any) -> Any:
     """The response to a request that is handled in steps."""
-    return finish(answer) if isinstance(answer, Generator) else answer
+    return finish(response) if isinstance(response, Generator) else response
 
 
 def entry_of(size: int) -> str:
@@ -338,27 +338,27 @@ def test_heartbeats_are_bounded_by_the_bytes_of_their_names(world: World) -> Non
         if number % CONNECTION_MAX == 0:
             world.peer = Peer("10.0.0.1:9", b"", NoLink())  # type: ignore[arg-type]
             peers.append(world.peer)
-        answer = world.begin(
+        response = world.begin(
             RequestCode.BROKER_HEARTBEAT, brokerName=f"{name}{number:06}", **fields
         )
-        codes.append(answered(answer).code)
+        codes.append(answered(response).code)
     assert codes[0] == 0 and codes[-1] == ResponseCode.SYSTEM_BUSY
     registered = {"clusterName": "c", "brokerName": "b", "brokerId": 1, "brokerAddr": "a:1"}
-    answer = world.begin(RequestCode.BROKER_HEARTBEAT, **registered)
-    assert answered(answer).code == 0, "a registered broker is not refused for made-up names"
+    response = world.begin(RequestCode.BROKER_HEARTBEAT, **registered)
+    assert answered(response).code == 0, "a registered broker is not refused for made-up names"
     for peer in peers:
         world.parts.closed(world.parts.number_of(peer))
-    answer = world.begin(RequestCode.BROKER_HEARTBEAT, brokerName="x", **fields)
-    assert answered(answer).code == 0, "closed connections no longer count"
+    response = world.begin(RequestCode.BROKER_HEARTBEAT, brokerName="x", **fields)
+    assert answered(response).code == 0, "closed connections no longer count"
 
 
-def answered(answer: Any) -> Command:
+def answered(response: Any) -> Command:
     """A response that is available at once."""
-    if isinstance(answer, Deferred):
-        assert answer.done
-        answer = answer.value
-    assert isinstance(answer, Command)
-    return answer
+    if isinstance(response, Deferred):
+        assert response.done
+        response = response.value
+    assert isinstance(response, Command)
+    return response
 
 
 def test_no_path_of_the_configuration_is_a_peers() -> None:

@@ -284,8 +284,8 @@ def stray(
         leased=True,
         standing=standing,
     )
-    answer: Command = node.ask(RequestCode.BROKER_HEARTBEAT, header, connection=90).value
-    return read_header(headers.BrokerHeartbeatResponse, answer.fields)
+    response: Command = node.ask(RequestCode.BROKER_HEARTBEAT, header, connection=90).value
+    return read_header(headers.BrokerHeartbeatResponse, response.fields)
 
 
 def come(node: Node, broker_id: int, epoch: int, standing: int, address: str | None = None) -> None:

@@ -45,12 +45,12 @@ def test_a_failed_proposal_may_still_commit_so_nothing_is_decided_before_that_is
     barrier = node.quorum.waiting[0][0]
     assert barrier.body == b""
     asked = headers.ElectMasterRequest(NAME, CLUSTER, 2)
-    answer = node.ask(RequestCode.CONTROLLER_ELECT_MASTER, asked, connection=2)
-    assert not answer.done
+    response = node.ask(RequestCode.CONTROLLER_ELECT_MASTER, asked, connection=2)
+    assert not response.done
     assert node.beat(2).lease_ms is None
     node.core.on_applied(lost[0])
     node.commit()
-    assert answer.value.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+    assert response.value.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
     assert (node.group.master_id, node.group.master_epoch) == (2, 2)
 
 
@@ -83,16 +83,16 @@ def test_proposals_that_wait_too_long_are_reported_and_too_many_are_refused() ->
     node = running()
     node.auto = False
     apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, 4, "a:4;1")
-    answers = [
+    responses = [
         node.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, apply) for _ in range(WAITING_MAX + 2)
     ]
-    assert answers[-1].value.code == ResponseCode.SYSTEM_BUSY
-    assert not answers[-2].done
+    assert responses[-1].value.code == ResponseCode.SYSTEM_BUSY
+    assert not responses[-2].done
     node.tick(5_000)
-    assert not answers[0].done  # under way
-    assert answers[1].value.code == ResponseCode.SYSTEM_ERROR
+    assert not responses[0].done  # under way
+    assert responses[1].value.code == ResponseCode.SYSTEM_ERROR
     node.commit()
-    assert answers[0].value.code == 0
+    assert responses[0].value.code == 0
 
 
 def test_entries_that_say_nothing_are_passed_over() -> None:

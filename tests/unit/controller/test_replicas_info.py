@@ -50,13 +50,13 @@ def test_many_groups_are_told_of_in_steps(
         while next(steps) is None:
             count += 1
     except StopIteration as done:
-        answer = done.value
+        response = done.value
     node.commit()
     assert count == 20 // 4 - 1
-    assert answer.value.code == ResponseCode.SUCCESS
-    info = BrokerReplicasInfo.decode(answer.value.body)
+    assert response.value.code == ResponseCode.SUCCESS
+    info = BrokerReplicasInfo.decode(response.value.body)
     assert sorted(info.groups) == [f"b{number:02}" for number in range(19)]
-    assert info.encode() == answer.value.body, "as it is written at once"
+    assert info.encode() == response.value.body, "as it is written at once"
 
 
 def test_steps_of_two_leads_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,10 +67,10 @@ def state(bench: Bench) -> object:
 @pytest.mark.parametrize("code", sorted(EMPTY))
 def test_an_empty_request_is_answered_as_by_rocketmq(bench: Bench, code: int) -> None:
     before = state(bench)
-    answer = bench.ask(code)
-    assert code_and_remark(answer) == EMPTY[code]
-    assert text(answer) == BODIES.get(code, "")
-    assert answer.fields == FIELDS.get(code, {})
+    response = bench.ask(code)
+    assert code_and_remark(response) == EMPTY[code]
+    assert text(response) == BODIES.get(code, "")
+    assert response.fields == FIELDS.get(code, {})
     assert state(bench) == before
     assert bench.server.key_values.count == 1
 
@@ -78,16 +78,16 @@ def test_an_empty_request_is_answered_as_by_rocketmq(bench: Bench, code: int) ->
 @pytest.mark.parametrize("code", sorted(LACKING))
 def test_a_header_that_lacks_a_member_is_answered_as_by_rocketmq(bench: Bench, code: int) -> None:
     before = state(bench)
-    answer = bench.ask(code, **LACKING[code])
+    response = bench.ask(code, **LACKING[code])
     known, remark = EMPTY[code]
-    assert code_and_remark(answer) == (known, REMARKS.get(code, remark))
+    assert code_and_remark(response) == (known, REMARKS.get(code, remark))
     assert state(bench) == before
 
 
 def test_a_topic_that_is_registered_with_a_null_route_is_answered_with_0(bench: Bench) -> None:
     before = state(bench)
-    answer = bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, b"null", topic="T")
-    assert code_and_remark(answer) == (0, None)
+    response = bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, b"null", topic="T")
+    assert code_and_remark(response) == (0, None)
     assert state(bench) == before
 
 

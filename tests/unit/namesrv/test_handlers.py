@@ -80,14 +80,14 @@ class Bench:
         request = new_request(code, body=body, fields=fields)
         request.version = version
         request.opaque = 77
-        answer = self.dispatcher.dispatch(request, peer or self.peer, self.now_ms)
-        if isinstance(answer, Generator):
-            answer = finish(answer)
-        if isinstance(answer, Deferred):
-            answer = answer.value
-        assert isinstance(answer, Command)
-        assert (answer.opaque, answer.is_response) == (77, True)
-        return answer
+        response = self.dispatcher.dispatch(request, peer or self.peer, self.now_ms)
+        if isinstance(response, Generator):
+            response = finish(response)
+        if isinstance(response, Deferred):
+            response = response.value
+        assert isinstance(response, Command)
+        assert (response.opaque, response.is_response) == (77, True)
+        return response
 
     def register(self, **changes: Any) -> Command:
         body = changes.pop("body", None)
@@ -111,18 +111,18 @@ class Bench:
         return self.ask(RequestCode.REGISTER_BROKER, body, version=version, **fields)
 
     def route(self, topic: str = "T", **fields: str) -> TopicRouteData:
-        answer = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, **fields)
-        assert answer.code == 0, answer.remark
-        return TopicRouteData.decode(text(answer).encode())
+        response = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, **fields)
+        assert response.code == 0, response.remark
+        return TopicRouteData.decode(text(response).encode())
 
 
-def text(answer: Command) -> str:
-    assert isinstance(answer.body, bytes)
-    return answer.body.decode()
+def text(response: Command) -> str:
+    assert isinstance(response.body, bytes)
+    return response.body.decode()
 
 
-def code_and_remark(answer: Command) -> tuple[int, str | None]:
-    return answer.code, answer.remark
+def code_and_remark(response: Command) -> tuple[int, str | None]:
+    return response.code, response.remark
 
 
 @pytest.fixture
@@ -146,10 +146,10 @@ def test_a_registration_of_changes_removes_no_other_topic(bench: Bench) -> None:
 
 
 def test_a_registered_broker_is_found(bench: Bench) -> None:
-    answer = bench.register()
-    assert (code_and_remark(answer), answer.fields, answer.body) == ((0, None), {}, b"")
-    answer = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
-    assert text(answer) == (
+    response = bench.register()
+    assert (code_and_remark(response), response.fields, response.body) == ((0, None), {}, b"")
+    response = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    assert text(response) == (
         '{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"a","cluster":"c",'
         '"enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"a",'
         '"perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
@@ -165,8 +165,8 @@ def test_a_name_server_may_wait_for_its_brokers(bench: Bench) -> None:
     bench.register()
     bench.server.config.need_wait_for_service = True
     bench.now_ms = NOW + 44_999
-    answer = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
-    assert code_and_remark(answer) == (1, "name server not ready")
+    response = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    assert code_and_remark(response) == (1, "name server not ready")
     bench.now_ms = NOW + 45_000
     bench.route()
 
@@ -206,14 +206,14 @@ def test_brokers_are_told_the_order_configuration(bench: Bench) -> None:
 
 def test_a_replica_is_told_its_master(bench: Bench) -> None:
     bench.register()
-    answer = bench.register(brokerAddr="10.0.0.2:10911", brokerId="1")
-    assert answer.fields == {"haServerAddr": "10.0.0.1:10912", "masterAddr": ADDRESS}
+    response = bench.register(brokerAddr="10.0.0.2:10911", brokerId="1")
+    assert response.fields == {"haServerAddr": "10.0.0.1:10912", "masterAddr": ADDRESS}
 
 
 def test_a_claim_of_an_older_state_is_answered_without_master(bench: Bench) -> None:
     bench.register(state=5)
-    answer = bench.register(brokerAddr="10.0.0.2:10911", state=4)
-    assert (code_and_remark(answer), answer.fields) == ((0, None), {})
+    response = bench.register(brokerAddr="10.0.0.2:10911", state=4)
+    assert (code_and_remark(response), response.fields) == ((0, None), {})
     assert bench.route().broker_datas[0].broker_addrs == {0: ADDRESS}
 
 
@@ -259,18 +259,18 @@ def sized(data: bytes) -> bytes:
     ids=["2GB", "-1", "2G topics", "2GB topic", "words", "json", "nothing", "bomb"],
 )
 def test_a_malformed_compressed_body_is_a_clear_error(bench: Bench, inner: bytes) -> None:
-    answer = bench.register(body=zlib.compress(inner), compressed="true")
-    assert answer.code == 1
-    assert (answer.remark or "").startswith("Failed to decode RegisterBrokerBody, ")
+    response = bench.register(body=zlib.compress(inner), compressed="true")
+    assert response.code == 1
+    assert (response.remark or "").startswith("Failed to decode RegisterBrokerBody, ")
     assert bench.server.routes.topics() == []
 
 
 @pytest.mark.parametrize("compressed", ["true", "false"])
 def test_a_body_that_is_neither_form_is_a_clear_error(bench: Bench, compressed: str) -> None:
     for body in (b"\x78\xda\x01", b"[]", b"{", b"\xff\xfe", zlib.compress(b"{}")[:-3]):
-        answer = bench.register(body=body, compressed=compressed)
-        assert answer.code == 1, body
-        assert (answer.remark or "").startswith("Failed to decode RegisterBrokerBody, ")
+        response = bench.register(body=body, compressed=compressed)
+        assert response.code == 1, body
+        assert (response.remark or "").startswith("Failed to decode RegisterBrokerBody, ")
 
 
 def test_unregistering_forgets_the_broker(bench: Bench) -> None:
@@ -302,23 +302,23 @@ def test_a_heartbeat_and_a_version_query_are_signs_of_life(bench: Bench) -> None
 
 def test_a_data_version_is_compared(bench: Bench) -> None:
     names = {"brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "c", "brokerId": "0"}
-    answer = bench.ask(RequestCode.QUERY_DATA_VERSION, DataVersion(3).encode(), **names)
-    assert (answer.fields, answer.body) == ({"changed": "true"}, b"")
+    response = bench.ask(RequestCode.QUERY_DATA_VERSION, DataVersion(3).encode(), **names)
+    assert (response.fields, response.body) == ({"changed": "true"}, b"")
     bench.register(state=2)
-    answer = bench.ask(RequestCode.QUERY_DATA_VERSION, DataVersion(0, 2).encode(), **names)
-    assert answer.fields == {"changed": "false"}
-    assert text(answer) == '{"counter":0,"stateVersion":2,"timestamp":0}'
+    response = bench.ask(RequestCode.QUERY_DATA_VERSION, DataVersion(0, 2).encode(), **names)
+    assert response.fields == {"changed": "false"}
+    assert text(response) == '{"counter":0,"stateVersion":2,"timestamp":0}'
     assert bench.ask(RequestCode.QUERY_DATA_VERSION, b"[", **names).code == 1
 
 
 def test_member_groups(bench: Bench) -> None:
     bench.register()
-    answer = bench.ask(RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="c", brokerName="a")
-    assert json.loads(text(answer)) == {
+    response = bench.ask(RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="c", brokerName="a")
+    assert json.loads(text(response)) == {
         "brokerMemberGroup": {"brokerAddrs": {"0": ADDRESS}, "brokerName": "a", "cluster": "c"}
     }
-    answer = bench.ask(RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="c", brokerName="x")
-    assert json.loads(text(answer))["brokerMemberGroup"]["brokerAddrs"] == {}
+    response = bench.ask(RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="c", brokerName="x")
+    assert json.loads(text(response))["brokerMemberGroup"]["brokerAddrs"] == {}
 
 
 def test_cluster_info(bench: Bench) -> None:
@@ -343,8 +343,8 @@ def test_key_values_come_and_go(bench: Bench) -> None:
     assert code_and_remark(bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="中")) == (0, None)
     assert bench.saved == [{"NS": {"k": "中"}}]
     assert bench.ask(RequestCode.GET_KV_CONFIG, **item).fields == {"value": "中"}
-    answer = bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="NS")
-    assert json.loads(text(answer)) == {"table": {"k": "中"}}
+    response = bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="NS")
+    assert json.loads(text(response)) == {"table": {"k": "中"}}
     assert code_and_remark(bench.ask(RequestCode.DELETE_KV_CONFIG, **item)) == (0, None)
     assert code_and_remark(bench.ask(RequestCode.DELETE_KV_CONFIG, **item)) == (0, None)
     assert bench.saved[1:] == [{"NS": {}}]
@@ -353,8 +353,8 @@ def test_key_values_come_and_go(bench: Bench) -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"key": "k"}, {"namespace": "n"}])
 def test_a_key_value_needs_namespace_and_key(bench: Bench, fields: dict[str, str]) -> None:
-    answer = bench.ask(RequestCode.PUT_KV_CONFIG, value="v", **fields)
-    assert code_and_remark(answer) == (1, "namespace or key is null")
+    response = bench.ask(RequestCode.PUT_KV_CONFIG, value="v", **fields)
+    assert code_and_remark(response) == (1, "namespace or key is null")
 
 
 def test_a_key_value_without_value_is_refused(bench: Bench) -> None:
@@ -369,22 +369,22 @@ def test_a_key_value_is_not_taken_when_it_cannot_be_saved(bench: Bench) -> None:
     bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="old")
     bench.disk_error = OSError(28, "No space left on device")
     for code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
-        answer = bench.ask(code, **item, value="new")
-        assert code_and_remark(answer) == (1, "not saved: [Errno 28] No space left on device")
+        response = bench.ask(code, **item, value="new")
+        assert code_and_remark(response) == (1, "not saved: [Errno 28] No space left on device")
     assert bench.ask(RequestCode.GET_KV_CONFIG, **item).fields == {"value": "old"}
 
 
 def test_key_values_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     item = {"namespace": "NS", "key": "k"}
-    answer = bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="x" * MAX_ITEM_SIZE)
-    assert answer.code == 1
+    response = bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="x" * MAX_ITEM_SIZE)
+    assert response.code == 1
     monkeypatch.setattr("turbopump.namesrv.key_values.MAX_ITEMS", 1)
     assert bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="1").code == 0
     assert bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="2").code == 0
     assert bench.ask(RequestCode.PUT_KV_CONFIG, namespace="o", key="k", value="1").code == 1
     assert bench.ask(RequestCode.DELETE_KV_CONFIG, **item).code == 0
-    answer = bench.ask(RequestCode.PUT_KV_CONFIG, namespace="o", key="k", value="1")
-    assert answer.code == 1, "an empty namespace takes room, too"
+    response = bench.ask(RequestCode.PUT_KV_CONFIG, namespace="o", key="k", value="1")
+    assert response.code == 1, "an empty namespace takes room, too"
     monkeypatch.setattr("turbopump.namesrv.key_values.MAX_ITEMS", 9)
     monkeypatch.setattr("turbopump.namesrv.key_values.MAX_TOTAL_SIZE", 300)
     assert bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="123").code == 0
@@ -393,11 +393,11 @@ def test_key_values_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
 
 def test_write_permission(bench: Bench) -> None:
     bench.register()
-    answer = bench.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")
-    assert (code_and_remark(answer), answer.fields) == ((0, None), {"wipeTopicCount": "2"})
+    response = bench.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")
+    assert (code_and_remark(response), response.fields) == ((0, None), {"wipeTopicCount": "2"})
     assert bench.route().queue_datas[0].perm == 4
-    answer = bench.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")
-    assert answer.fields == {"addTopicCount": "2"}
+    response = bench.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")
+    assert response.fields == {"addTopicCount": "2"}
     assert bench.route().queue_datas[0].perm == 6
 
 
@@ -424,8 +424,8 @@ def test_topics_by_unit_flags(bench: Bench) -> None:
 def test_system_topics(bench: Bench) -> None:
     assert text(bench.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)) == '{"topicList":[]}'
     bench.register()
-    answer = bench.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-    assert json.loads(text(answer)) == {"brokerAddr": ADDRESS, "topicList": ["c", "a"]}
+    response = bench.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    assert json.loads(text(response)) == {"brokerAddr": ADDRESS, "topicList": ["c", "a"]}
 
 
 def test_topics_are_deleted(bench: Bench) -> None:
@@ -469,8 +469,8 @@ def test_a_refused_configuration_changes_nothing(bench: Bench) -> None:
     before = text(bench.ask(RequestCode.GET_NAMESRV_CONFIG))
     refused = bench.ask(update, b"orderMessageEnable=true\nkvConfigPath=x")
     assert code_and_remark(refused) == (16, "Can not update config in black list.")
-    answer = bench.ask(update, b"orderMessageEnable=true\nlistenPort=no")
-    assert code_and_remark(answer) == (
+    response = bench.ask(update, b"orderMessageEnable=true\nlistenPort=no")
+    assert code_and_remark(response) == (
         1,
         "listenPort=no: expected a whole number from 0 to 65535 (line 2)",
     )

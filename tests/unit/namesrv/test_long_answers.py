@@ -18,30 +18,30 @@ def bench() -> Bench:
     bench = Bench()
     bench.register(topics=[f"topic {number * 7919 % MANY}" for number in range(MANY)])
     for number in range(600):
-        answer = bench.register(
+        response = bench.register(
             brokerName=f"b{number}",
             brokerAddr=f"10.1.{number // 250}.{number % 250}:10911",
             topics=("wide", "other"),
         )
-        assert answer.code == 0
+        assert response.code == 0
     return bench
 
 
 def ask(bench: Bench, code: int, **fields: str) -> tuple[bytes, int]:
     """The body of the response, and the number of steps that it took."""
-    answer = bench.dispatcher.dispatch(new_request(code, fields=fields), bench.peer, bench.now_ms)
+    response = bench.dispatcher.dispatch(new_request(code, fields=fields), bench.peer, bench.now_ms)
     steps = 0
-    if isinstance(answer, Generator):
+    if isinstance(response, Generator):
         while True:
             try:
-                next(answer)
+                next(response)
                 steps += 1
             except StopIteration as done:
-                answer = done.value
+                response = done.value
                 break
-    assert isinstance(answer, Command) and answer.code == 0, answer
-    assert isinstance(answer.body, bytes)
-    return answer.body, steps
+    assert isinstance(response, Command) and response.code == 0, response
+    assert isinstance(response.body, bytes)
+    return response.body, steps
 
 
 def body(value: object) -> bytes:

@@ -54,8 +54,8 @@ def probes(bench: Bench) -> list[tuple[str, Callable[[int], None]]]:
 )
 def test_versions_that_no_broker_has(bench: Bench, version: DataVersion) -> None:
     bench.register()
-    answer = bench.register(brokerAddr=HIJACKER, body=body_of(version))
-    assert (answer.code, answer.remark) == (
+    response = bench.register(brokerAddr=HIJACKER, body=body_of(version))
+    assert (response.code, response.remark) == (
         1,
         "register broker failed, the data version is out of range",
     )
@@ -125,9 +125,9 @@ def test_an_older_claim_of_the_holder_itself_sends_no_query(
 )
 def test_long_names_are_refused(bench: Bench, member: str) -> None:
     assert bench.register(**{member: "x" * 255}).code == 0
-    answer = bench.register(**{member: "x" * 256})
-    assert answer.code == 1
-    assert "256 characters" in (answer.remark or "")
+    response = bench.register(**{member: "x" * 256})
+    assert response.code == 1
+    assert "256 characters" in (response.remark or "")
 
 
 def test_names_too_long_for_the_table_are_left_out(bench: Bench) -> None:

@@ -22,16 +22,16 @@ TRAN: dict[str, Any] = {"topic": "TTran", "message_type": 4}
 
 
 def test_a_route_has_the_queues_of_all_brokers_at_the_proxys_address(proxy: ProxyWorld) -> None:
-    answer = proxy.ask("QueryRoute", topic={"name": "TFifo"})
-    assert answer.status.code == Code.OK
-    assert [(one.broker.name, one.id) for one in answer.message_queues] == [
+    response = proxy.ask("QueryRoute", topic={"name": "TFifo"})
+    assert response.status.code == Code.OK
+    assert [(one.broker.name, one.id) for one in response.message_queues] == [
         (broker, queue_id) for broker in "ab" for queue_id in range(4)
     ]
-    (address,) = answer.message_queues[0].broker.endpoints.addresses
+    (address,) = response.message_queues[0].broker.endpoints.addresses
     assert (address.host, address.port) == ("10.0.0.1", 8081)
     endpoints = {"scheme": 3, "addresses": [{"host": "proxies.example", "port": 80}]}
-    answer = proxy.ask("QueryRoute", topic={"name": "TFifo"}, endpoints=endpoints)
-    endpoints = answer.message_queues[-1].broker.endpoints
+    response = proxy.ask("QueryRoute", topic={"name": "TFifo"}, endpoints=endpoints)
+    endpoints = response.message_queues[-1].broker.endpoints
     (address,) = endpoints.addresses
     assert (endpoints.scheme, address.host, address.port) == (3, "proxies.example", 8081)
     missing = proxy.ask("QueryRoute", topic={"name": "TNone"})
@@ -85,8 +85,8 @@ def test_received_messages_are_settled_at_their_broker(proxy: ProxyWorld) -> Non
         assert proxy.ask("AckMessage", entries=[entry], **named).status.code == Code.OK
     assert [one.times(RequestCode.ACK_MESSAGE) for one in proxy.brokers] == [1, 1]
     entry["receipt_handle"] = entry["receipt_handle"].replace(" b ", " c ")
-    answer = proxy.ask("AckMessage", entries=[entry], **named)
-    assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
+    response = proxy.ask("AckMessage", entries=[entry], **named)
+    assert response.status.code == Code.INVALID_RECEIPT_HANDLE
     elsewhere = proxy.receive("TNormal", "G1", "c").messages
     assert elsewhere[0].status.code == Code.BAD_REQUEST
 
@@ -135,7 +135,7 @@ def test_a_group_is_one_member_of_each_broker(proxy: ProxyWorld) -> None:
         assert list(group.subscriptions) == ["TNormal"]
     header = GetConsumerRunningInfoRequest("G1", "proxy@1")
     asked = new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
-    answer = proxy.brokers[0].answer(asked)
+    response = proxy.brokers[0].answer(asked)
     commands = [telemetry for stream in streams for telemetry in stream[1].messages]
     (command,) = [one for one in commands if one.WhichOneof("kind") != "settings"]
     trace = {
@@ -145,7 +145,7 @@ def test_a_group_is_one_member_of_each_broker(proxy: ProxyWorld) -> None:
     telemetry = type(command)(thread_stack_trace=trace).SerializeToString()
     for call, _heard in streams:
         proxy.tell(call, telemetry)
-    assert isinstance(answer.value, type(asked)) and b"main" in answer.value.body  # type: ignore[operator]
+    assert isinstance(response.value, type(asked)) and b"main" in response.value.body  # type: ignore[operator]
     proxy.ask("NotifyClientTermination", "c1")
     assert proxy.brokers[0].world.broker.consumers.group("G1") is not None
     proxy.ask("NotifyClientTermination", "c2")
@@ -169,7 +169,7 @@ def test_a_broker_is_told_again_when_its_connection_was_lost(proxy: ProxyWorld) 
 
 
 def test_a_broker_that_fails_is_chosen_for_nothing_new(proxy: ProxyWorld) -> None:
-    proxy.no_answer[proxy.brokers[0].address] = "the connection was refused"
+    proxy.no_response[proxy.brokers[0].address] = "the connection was refused"
     codes = [proxy.send(message()).status.code for _ in range(6)]
     assert sorted(codes) == [Code.OK] * 5 + [Code.INTERNAL_SERVER_ERROR]
 
@@ -178,7 +178,7 @@ def test_a_new_master_is_followed_after_one_failure(proxy: ProxyWorld) -> None:
     far = proxy.brokers[0]
     assert [proxy.send(message("TFifo", message_group=group)).status.code for group in "hi"]
     group = next(one for one in "abcdefgh" if queue_of_group(one, 8) < 4)
-    proxy.no_answer[far.address] = "the connection was lost"
+    proxy.no_response[far.address] = "the connection was lost"
     proxy.world.now_ms += 300
     of_group = message("TFifo", message_group=group)
     assert proxy.send(of_group).status.code == Code.INTERNAL_SERVER_ERROR
@@ -195,7 +195,7 @@ def test_acknowledgements_follow_a_new_master_by_the_next_tick(proxy: ProxyWorld
     assert proxy.send(message(), message()).status.code == Code.OK
     (one,) = proxy.received("TNormal", "G1", "a")
     system, far = one.system_properties, proxy.brokers[0]
-    proxy.no_answer[far.address] = "the connection was lost"
+    proxy.no_response[far.address] = "the connection was lost"
     far.address = proxy.masters[far.name] = "127.0.0.1:10931"
     far.connect()
     asked = {
@@ -212,14 +212,14 @@ def test_a_broker_that_hangs_harms_its_own_calls_alone(
     proxy: ProxyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy.send(message())
-    proxy.no_answer[proxy.brokers[0].address] = ""
+    proxy.no_response[proxy.brokers[0].address] = ""
     monkeypatch.setattr(broker_calls, "HELD_OF_BROKER_MAX", 3 * broker_calls.REQUEST_SIZE)
     heards = [
         proxy.start("SendMessage", messages=[message(body=b"x" * 3_000)])[1] for _ in "12345678"
     ]
-    answers = [one.answer.status.code for one in heards if one.has_ended]
-    assert answers.count(Code.OK) == 4, "the other broker serves"
-    assert answers.count(Code.TOO_MANY_REQUESTS) == 3
+    responses = [one.answer.status.code for one in heards if one.has_ended]
+    assert responses.count(Code.OK) == 4, "the other broker serves"
+    assert responses.count(Code.TOO_MANY_REQUESTS) == 3
     assert proxy.calls.held == broker_calls.REQUEST_SIZE + 3_000
     for later in proxy.hanging:
         later.resolve("it did not answer in time")
@@ -229,7 +229,7 @@ def test_a_broker_that_hangs_harms_its_own_calls_alone(
 
 def test_known_names_are_used_without_a_name_server(proxy: ProxyWorld) -> None:
     proxy.send(message())
-    proxy.no_answer[NAME_SERVER] = "the connection was refused"
+    proxy.no_response[NAME_SERVER] = "the connection was refused"
     proxy.world.now_ms += 60_000
     for _ in range(2):
         assert proxy.send(message()).status.code == Code.OK
@@ -239,11 +239,11 @@ def test_known_names_are_used_without_a_name_server(proxy: ProxyWorld) -> None:
 
 
 def test_requests_that_wait_for_a_name_server_are_served_then(proxy: ProxyWorld) -> None:
-    proxy.no_answer[NAME_SERVER] = ""
+    proxy.no_response[NAME_SERVER] = ""
     heards = [proxy.start("QueryRoute", topic={"name": "TNormal"})[1] for _ in range(3)]
     assert not any(one.has_ended for one in heards)
     assert len(proxy.hanging) == 1, "all wait for one answer"
-    del proxy.no_answer[NAME_SERVER]
+    del proxy.no_response[NAME_SERVER]
     proxy.hanging[0].resolve(
         proxy._named(new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "TNormal"}))
     )
@@ -254,7 +254,7 @@ def test_requests_that_wait_for_names_are_bounded_in_bytes(
     proxy: ProxyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "WAITING_MAX", 10_000)
-    proxy.no_answer[NAME_SERVER] = ""
+    proxy.no_response[NAME_SERVER] = ""
     sends = [proxy.start("SendMessage", messages=[message(body=bytes(4_000))])[1] for _ in range(3)]
     assert [one.has_ended for one in sends] == [False, True, True]
     assert sends[1].answer.status.code == Code.INTERNAL_SERVER_ERROR
@@ -268,7 +268,7 @@ def test_a_group_that_found_no_room_is_not_taken_for_absent(proxy: ProxyWorld) -
     assert proxy.known.topics.fetch("TFifo").done
     groups = proxy.known.groups
     groups.rules = replace(groups.rules, blanks_max=4)
-    proxy.no_answer = {one.address: "" for one in proxy.brokers}
+    proxy.no_response = {one.address: "" for one in proxy.brokers}
     for number in range(4):
         groups.fetch(f"flood-{number}")
     named = {"topic": {"name": "TFifo"}, "group": {"name": "G1"}}
@@ -279,7 +279,7 @@ def test_a_group_that_found_no_room_is_not_taken_for_absent(proxy: ProxyWorld) -
     assert received.code == Code.INTERNAL_SERVER_ERROR
     settings = proxy.consumer("c1", "G1", "TFifo")[1]
     assert settings.error is not None and unknown.message in str(settings.error)
-    proxy.no_answer.clear()
+    proxy.no_response.clear()
     for later in proxy.hanging:
         later.resolve("it did not answer in time")
     assert len(proxy.ask("QueryAssignment", **named).assignments) == 8, "each queue, as for FIFO"
@@ -289,14 +289,14 @@ def test_a_group_that_was_dropped_meanwhile_is_not_taken_for_absent(proxy: Proxy
     put_fifo_group(proxy)
     groups = proxy.known.groups
     groups.rules = replace(groups.rules, blanks_max=4)
-    proxy.no_answer = {one.address: "it did not answer in time" for one in proxy.brokers}
-    proxy.no_answer[NAME_SERVER] = ""
+    proxy.no_response = {one.address: "it did not answer in time" for one in proxy.brokers}
+    proxy.no_response[NAME_SERVER] = ""
     named = {"topic": {"name": "TFifo"}, "group": {"name": "G1"}}
     heard = proxy.start("QueryAssignment", **named)[1]
     for number in range(4):
         groups.fetch(f"flood-{number}")
     assert groups.get("G1") is None and not heard.has_ended
-    proxy.no_answer.clear()
+    proxy.no_response.clear()
     proxy.hanging[0].resolve(
         proxy._named(new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "TFifo"}))
     )
@@ -311,10 +311,10 @@ def put_fifo_group(proxy: ProxyWorld) -> None:
 
 
 def test_a_call_that_was_over_when_its_route_came_does_nothing(proxy: ProxyWorld) -> None:
-    proxy.no_answer[NAME_SERVER] = ""
+    proxy.no_response[NAME_SERVER] = ""
     call = proxy.start("SendMessage", messages=[message()])[0]
     call.end_silently()
-    del proxy.no_answer[NAME_SERVER]
+    del proxy.no_response[NAME_SERVER]
     proxy.hanging[0].resolve(
         proxy._named(new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "TNormal"}))
     )
@@ -328,8 +328,8 @@ def test_a_topic_is_missed_for_a_while_before_it_is_gone(proxy: ProxyWorld) -> N
     assert proxy.ask("QueryRoute", topic={"name": "TNormal"}).status.code == Code.OK
     proxy.world.now_ms += 31_000
     proxy.ask("QueryRoute", topic={"name": "TNormal"})
-    answer = proxy.ask("QueryRoute", topic={"name": "TNormal"})
-    assert answer.status.code == Code.TOPIC_NOT_FOUND
+    response = proxy.ask("QueryRoute", topic={"name": "TNormal"})
+    assert response.status.code == Code.TOPIC_NOT_FOUND
 
 
 def test_only_the_brokers_of_its_cluster_are_served(make_proxy: Callable[..., ProxyWorld]) -> None:
@@ -337,8 +337,8 @@ def test_only_the_brokers_of_its_cluster_are_served(make_proxy: Callable[..., Pr
 
 
 def test_none_of_another_cluster_is(make_proxy: Callable[..., ProxyWorld]) -> None:
-    answer = make_proxy(rocketMQClusterName="D").ask("QueryRoute", topic={"name": "TNormal"})
-    assert answer.status.code == Code.TOPIC_NOT_FOUND
+    response = make_proxy(rocketMQClusterName="D").ask("QueryRoute", topic={"name": "TNormal"})
+    assert response.status.code == Code.TOPIC_NOT_FOUND
 
 
 def test_known_names_are_bounded_in_bytes(proxy: ProxyWorld) -> None:
@@ -353,14 +353,14 @@ def test_a_dead_letter_is_made_where_its_message_lies(proxy: ProxyWorld) -> None
     proxy.send(message())
     proxy.send(message())
     (one,) = proxy.received("TNormal", "G1", "b")
-    answer = proxy.ask(
+    response = proxy.ask(
         "ForwardMessageToDeadLetterQueue",
         group={"name": "G1"},
         topic={"name": "TNormal"},
         message_id="m1",
         receipt_handle=one.system_properties.receipt_handle,
     )
-    assert answer.status.code == Code.OK
+    assert response.status.code == Code.OK
     assert [one.times(RequestCode.CONSUMER_SEND_MSG_BACK) for one in proxy.brokers] == [0, 1]
     assert proxy.brokers[1].world.broker.topics.get("%DLQ%G1") is not None
 

@@ -89,7 +89,7 @@ def test_names_of_the_file_are_looked_up(
 
 
 def test_the_new_name_servers_are_asked(proxy: ProxyWorld) -> None:
-    proxy.no_answer["127.0.0.1:1"] = "the connection was refused"
+    proxy.no_response["127.0.0.1:1"] = "the connection was refused"
     proxy.config.namesrv_addr = ["127.0.0.1:1"]
     proxy.known.name_servers_changed()
     status = proxy.ask("QueryRoute", topic={"name": "TNormal"}).status

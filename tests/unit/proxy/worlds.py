@@ -11,7 +11,7 @@ from turbopump.net.messaging.messaging import Messaging
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import VERSION, Command, new_request, response
+from turbopump.net.wire.command import VERSION, Command, new_request, new_response
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -69,11 +69,11 @@ class RemoteBroker:
     def send(self, command: Command) -> None:
         if isinstance(command.body, list):
             command.body = b"".join(command.body)
-        answer: Any = self._table.dispatch(command, self.peer, self.world.now_ms)
-        if isinstance(answer, Deferred):
-            answer.then(self.peer.answered)
-        elif answer is not None:
-            self.peer.answered(answer)
+        response: Any = self._table.dispatch(command, self.peer, self.world.now_ms)
+        if isinstance(response, Deferred):
+            response.then(self.peer.answered)
+        elif response is not None:
+            self.peer.answered(response)
 
     def close(self) -> None:
         self.peer.lost()
@@ -105,7 +105,7 @@ class ProxyWorld(GrpcWorld):
         ]
         self.masters = {one.name: one.address for one in self.brokers}
         """Addresses of the masters, as the name server has them."""
-        self.no_answer: dict[str, str] = {}
+        self.no_response: dict[str, str] = {}
         """Errors of addresses that do not answer; "" for an address that hangs."""
         self.hanging: list[Deferred[Command | str]] = []
         self.routes_asked = 0
@@ -159,9 +159,9 @@ class ProxyWorld(GrpcWorld):
     def call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Send a request of the proxy to another node."""
         later: Deferred[Command | str] = Deferred()
-        if address in self.no_answer:
-            if self.no_answer[address]:
-                later.resolve(self.no_answer[address])
+        if address in self.no_response:
+            if self.no_response[address]:
+                later.resolve(self.no_response[address])
             else:
                 self.hanging.append(later)
             return later
@@ -178,7 +178,7 @@ class ProxyWorld(GrpcWorld):
         }
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             body = ClusterInfo(groups, {"C": list(groups)}).encode()
-            return response(request, ResponseCode.SUCCESS, body=body)
+            return new_response(request, ResponseCode.SUCCESS, body=body)
         self.routes_asked += 1
         name = request.fields["topic"]
         found = {
@@ -187,13 +187,13 @@ class ProxyWorld(GrpcWorld):
             if one.name in groups and (topic := one.world.broker.topics.get(name)) is not None
         }
         if not found:
-            return response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
+            return new_response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
         queues = [
             QueueData(broker, one.read_queue_nums, one.write_queue_nums, one.perm)
             for broker, one in found.items()
         ]
         route = TopicRouteData(queues, [groups[broker] for broker in found])
-        return response(request, ResponseCode.SUCCESS, body=route.encode())
+        return new_response(request, ResponseCode.SUCCESS, body=route.encode())
 
     def receive(self, topic: str, group: str, broker: str = "", **more: Any) -> Heard:
         """Start a ReceiveMessage call."""

@@ -205,9 +205,9 @@ def test_a_block_that_does_not_end_ends_the_connection() -> None:
 def test_settings_and_pings_are_answered_and_our_own_are_known() -> None:
     one = session()
     heard(one, BEGIN + frame(h2.PING, 0, b"12345678"))
-    answers = [(kind, flags, payload) for kind, _, flags, payload in frames(written(one))]
-    assert (h2.SETTINGS, h2.ACK, b"") in answers
-    assert (h2.PING, h2.ACK, b"12345678") in answers
+    responses = [(kind, flags, payload) for kind, _, flags, payload in frames(written(one))]
+    assert (h2.SETTINGS, h2.ACK, b"") in responses
+    assert (h2.PING, h2.ACK, b"12345678") in responses
     one.ping()
     assert [kind for kind, *_ in frames(written(one))] == [h2.PING]
     assert heard(one, frame(h2.PING, 0, bytes(8), h2.ACK))[0][0] == 6
@@ -271,8 +271,8 @@ def test_a_client_asks_a_server_with_small_and_large_bodies() -> None:
         assert b"".join(data for kind, _, data in at_server if kind == DATA) == body  # type: ignore[misc]
         assert (END, stream_id, None) in at_server
         assert client.unsent == 0
-        answer = pairs([(b":status", b"200")])
-        server.answer(stream_id, answer, body[::-1], pairs([(b"grpc-status", b"0")]))
+        response = pairs([(b":status", b"200")])
+        server.answer(stream_id, response, body[::-1], pairs([(b"grpc-status", b"0")]))
         at_client, _ = talk(client, server)
         blocks = [what for kind, _, what in at_client if kind == HEADERS]  # type: ignore[misc]
         assert blocks == [[(b":status", b"200")], [(b"grpc-status", b"0")]]

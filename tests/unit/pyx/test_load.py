@@ -81,7 +81,7 @@ def test_each_count_is_a_thousandth_wide(bits: int) -> None:
         assert value <= upper <= value + value // 1000
 
 
-JSON_ANSWER = (
+JSON_RESPONSE = (
     b'{"code":0,"extFields":{"queueId":"3","nextBeginOffset":"4711","msgId":"AB"},"flag":1,'
     b'"language":"JAVA","opaque":1000000007,"serializeTypeCurrentRPC":"JSON","version":513}'
 )
@@ -89,7 +89,7 @@ JSON_ANSWER = (
 
 def test_answers_are_read_from_both_headers() -> None:
     names = ["nextBeginOffset", "minOffset", "extOffset"]
-    assert read(frame(JSON_ANSWER, b"x" * 9), names) == (
+    assert read(frame(JSON_RESPONSE, b"x" * 9), names) == (
         0,
         OPAQUE_BASE + 7,
         b"",
@@ -128,7 +128,7 @@ def test_an_invalid_answer_is_refused(bad: bytes) -> None:
 def test_damaged_answers_are_never_read_beyond_their_end() -> None:
     """The test is most useful with the sanitizers."""
     chosen = random.Random(5)
-    whole = [frame(JSON_ANSWER), binary(0, 7, {"nextBeginOffset": "12", "a": "b"}, "remark")]
+    whole = [frame(JSON_RESPONSE), binary(0, 7, {"nextBeginOffset": "12", "a": "b"}, "remark")]
     for _ in range(4000):
         damaged = bytearray(chosen.choice(whole))
         for _ in range(chosen.randrange(1, 4)):

@@ -26,13 +26,13 @@ class Sends:
     def __init__(self, *, durable: bool = True) -> None:
         self.pending = PendingSends(OK, LATE_REPLICAS, LATE_DISK)
         self.pending.disk_wait_ms, self.pending.replica_wait_ms = DISK_MS, REPLICAS_MS
-        self.answers: list[tuple[str, PutStatus]] = []
+        self.responses: list[tuple[str, PutStatus]] = []
         if not durable:
             self.pending.flushed_to(0)
 
     def wait(self, name: str, end: int, need: int, then: Callable[[], None] | None = None) -> None:
         def answered(status: PutStatus) -> None:
-            self.answers.append((name, status))
+            self.responses.append((name, status))
             if then is not None:
                 then()
 
@@ -44,7 +44,7 @@ def test_safe_messages_are_answered_at_once() -> None:
     sends.wait("alone", 100, 1)
     sends.pending.replicated_to(2, 100)
     sends.wait("two have it", 100, 2)
-    assert sends.answers == [("alone", OK), ("two have it", OK)]
+    assert sends.responses == [("alone", OK), ("two have it", OK)]
 
 
 @pytest.mark.parametrize("disk_first", [True, False])
@@ -54,9 +54,9 @@ def test_both_have_to_have_it(disk_first: bool) -> None:
     pushes = [lambda: sends.pending.flushed_to(100), lambda: sends.pending.replicated_to(ALL, 100)]
     first, second = pushes if disk_first else pushes[::-1]
     first()
-    assert sends.answers == []
+    assert sends.responses == []
     second()
-    assert sends.answers == [("a", OK)]
+    assert sends.responses == [("a", OK)]
 
 
 def test_answers_leave_in_the_order_of_the_log() -> None:
@@ -65,11 +65,11 @@ def test_answers_leave_in_the_order_of_the_log() -> None:
     for name, end, need in (("a", 100, 3), ("b", 200, 2), ("c", 300, 2)):
         sends.wait(name, end, need)
     sends.pending.replicated_to(2, 200)
-    assert sends.answers == []
+    assert sends.responses == []
     sends.pending.replicated_to(3, 100)
-    assert sends.answers == [("a", OK), ("b", OK)]
+    assert sends.responses == [("a", OK), ("b", OK)]
     sends.pending.replicated_to(2, 300)
-    assert sends.answers[2:] == [("c", OK)]
+    assert sends.responses[2:] == [("c", OK)]
 
 
 def test_messages_appended_together_are_answered_together() -> None:
@@ -77,9 +77,9 @@ def test_messages_appended_together_are_answered_together() -> None:
     for name, end in (("a", 200), ("b", 100)):
         sends.wait(name, end, 2)
     sends.pending.replicated_to(2, 199)
-    assert sends.answers == []
+    assert sends.responses == []
     sends.pending.replicated_to(2, 200)
-    assert sends.answers == [("a", OK), ("b", OK)]
+    assert sends.responses == [("a", OK), ("b", OK)]
 
 
 def test_other_numbers_of_copies_say_nothing() -> None:
@@ -87,7 +87,7 @@ def test_other_numbers_of_copies_say_nothing() -> None:
     sends.wait("a", 100, 3)
     sends.pending.replicated_to(2, 100)
     sends.pending.replicated_to(ALL, 100)
-    assert sends.answers == []
+    assert sends.responses == []
     assert [sends.pending.safe_end(need) for need in (ALL, 2, 3)] == [100, 100, -1]
 
 
@@ -98,11 +98,11 @@ def test_all_wait_equally_long() -> None:
     sends.pending.expire(1100)
     sends.wait("b", 200, 2)
     sends.pending.expire(1000 + REPLICAS_MS - 1)
-    assert sends.answers == []
+    assert sends.responses == []
     sends.pending.expire(1000 + REPLICAS_MS)
-    assert sends.answers == [("a", LATE_REPLICAS)]
+    assert sends.responses == [("a", LATE_REPLICAS)]
     sends.pending.replicated_to(2, 200)
-    assert sends.answers[1:] == [("b", OK)]
+    assert sends.responses[1:] == [("b", OK)]
 
 
 def test_late_replicas_count_more_than_a_late_disk() -> None:
@@ -111,9 +111,9 @@ def test_late_replicas_count_more_than_a_late_disk() -> None:
     sends.wait("a", 100, 2)
     sends.wait("b", 200, 1)
     sends.pending.expire(REPLICAS_MS - 100)
-    assert sends.answers == [], "the replicas of the first may still come"
+    assert sends.responses == [], "the replicas of the first may still come"
     sends.pending.expire(REPLICAS_MS)
-    assert sends.answers == [("a", LATE_REPLICAS), ("b", LATE_DISK)]
+    assert sends.responses == [("a", LATE_REPLICAS), ("b", LATE_DISK)]
 
 
 def test_a_late_disk_is_the_last_wait_once_the_replicas_have_responded() -> None:
@@ -121,9 +121,9 @@ def test_a_late_disk_is_the_last_wait_once_the_replicas_have_responded() -> None
     sends.wait("a", 100, 2)
     sends.pending.replicated_to(2, 100)
     sends.pending.expire(DISK_MS - 1)
-    assert sends.answers == []
+    assert sends.responses == []
     sends.pending.expire(DISK_MS)
-    assert sends.answers == [("a", LATE_DISK)]
+    assert sends.responses == [("a", LATE_DISK)]
 
 
 def test_waits_that_end_after_a_cut_fail() -> None:
@@ -131,11 +131,11 @@ def test_waits_that_end_after_a_cut_fail() -> None:
     for number in range(1, 5):
         sends.wait(str(number), 100 * number, 1)
     withdrawn = sends.pending.withdraw(LATE_DISK, 200)
-    assert (sends.pending.count, sends.answers) == (2, [])
+    assert (sends.pending.count, sends.responses) == (2, [])
     sends.pending.answer(withdrawn)
-    assert sends.answers == [("3", LATE_DISK), ("4", LATE_DISK)]
+    assert sends.responses == [("3", LATE_DISK), ("4", LATE_DISK)]
     sends.pending.flushed_to(200)
-    assert sends.answers[2:] == [("1", OK), ("2", OK)]
+    assert sends.responses[2:] == [("1", OK), ("2", OK)]
 
 
 def test_waits_of_a_term_are_forgotten_with_it() -> None:
@@ -144,13 +144,13 @@ def test_waits_of_a_term_are_forgotten_with_it() -> None:
     sends.wait("a", 200, 2)
     sends.pending.replicated_to(2, 100)
     sends.pending.withhold(ENDED)
-    assert (sends.answers, sends.pending.withheld) == ([("a", ENDED)], True)
+    assert (sends.responses, sends.pending.withheld) == ([("a", ENDED)], True)
     sends.pending.ask_for(2)
     assert not sends.pending.withheld
     sends.wait("b", 50, 2)
-    assert len(sends.answers) == 1
+    assert len(sends.responses) == 1
     sends.pending.replicated_to(2, 50)
-    assert sends.answers[1:] == [("b", OK)]
+    assert sends.responses[1:] == [("b", OK)]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -169,10 +169,10 @@ def test_an_answer_may_add_others(fails: bool) -> None:
     else:
         sends.pending.replicated_to(2, 100)
     status = ENDED if fails else OK
-    assert sends.answers == [("a", status), ("b", status)]
+    assert sends.responses == [("a", status), ("b", status)]
     assert sends.pending.count == 3000
     sends.pending.replicated_to(2, 4000)
-    assert sends.answers[2:] == [(f"more {number}", OK) for number in range(3000)]
+    assert sends.responses[2:] == [(f"more {number}", OK) for number in range(3000)]
 
 
 def test_an_answer_may_end_the_term() -> None:
@@ -180,7 +180,7 @@ def test_an_answer_may_end_the_term() -> None:
     sends.wait("a", 100, 2, lambda: sends.pending.withhold(ENDED))
     sends.wait("b", 100, 2)
     sends.pending.replicated_to(2, 100)
-    assert sends.answers == [("a", OK), ("b", ENDED)]
+    assert sends.responses == [("a", OK), ("b", ENDED)]
 
 
 def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) ->
     sends = Sends(durable=False)
     for name, need in (("a", 2), ("b", 2), ("c", 2), ("d", 1)):
         sends.wait(name, 100, need)
-    assert sends.answers == [("c", LATE_REPLICAS), ("d", LATE_DISK)]
+    assert sends.responses == [("c", LATE_REPLICAS), ("d", LATE_DISK)]
 
 
 @pytest.mark.parametrize("need", [-2, NEED_MAX + 1])
@@ -203,7 +203,7 @@ def test_copies_that_cannot_be_requested(need: int) -> None:
     ):
         with pytest.raises(ValueError, match="copies"):
             call()
-    assert (sends.pending.count, sends.answers) == (0, [])
+    assert (sends.pending.count, sends.responses) == (0, [])
 
 
 def test_waiting_sends_end_with_the_list() -> None:

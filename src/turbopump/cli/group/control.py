@@ -22,7 +22,7 @@ SOCKET: Final = "up.sock"
 """Name of the socket in the data folder."""
 LINE_MAX: Final = 1 << 16
 """Bytes of a request, at most."""
-ANSWER_S: Final = 90.0
+RESPONSE_S: Final = 90.0
 """Timeout of a response, in seconds: long enough for a start with recovery."""
 
 Question = Callable[[dict[str, Any]], Awaitable[Any]]
@@ -30,12 +30,12 @@ Question = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class Control:
-    """The serving side, on the running loop. `answer` returns the result of a request as a JSON
+    """The serving side, on the running loop. `response` returns the result of a request as a JSON
     value, or raises UserError, whose text the requester receives."""
 
-    def __init__(self, data: Path, answer: Question) -> None:
+    def __init__(self, data: Path, response: Question) -> None:
         self._data = data
-        self._answer = answer
+        self._answer = response
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -61,17 +61,17 @@ class Control:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            answer: dict[str, Any]
+            response: dict[str, Any]
             try:
                 question = json.loads(await reader.readline())
                 if not isinstance(question, dict):
                     raise ValueError("no object")
-                answer = {"answer": await self._answer(question)}
+                response = {"answer": await self._answer(question)}
             except (ValueError, RecursionError):
-                answer = {"error": "the question cannot be understood"}
+                response = {"error": "the question cannot be understood"}
             except UserError as error:
-                answer = {"error": str(error)}
-            writer.write(json.dumps(answer).encode() + b"\n")
+                response = {"error": str(error)}
+            writer.write(json.dumps(response).encode() + b"\n")
             await writer.drain()
         except OSError:
             return  # the requester has disconnected
@@ -88,7 +88,7 @@ def ask(data: Path, question: dict[str, Any]) -> Any:
     """
     try:
         with _connected(data) as made:
-            made.settimeout(ANSWER_S)
+            made.settimeout(RESPONSE_S)
             made.sendall(json.dumps(question).encode() + b"\n")
             with made.makefile("rb") as lines:
                 line = lines.readline()
@@ -102,10 +102,10 @@ def ask(data: Path, question: dict[str, Any]) -> Any:
         raise CommandFailed("turbopump up ended before it answered") from None
     if not line.endswith(b"\n"):
         raise CommandFailed("turbopump up ended before it answered")
-    answer = json.loads(line)
-    if "error" in answer:
-        raise CommandFailed(answer["error"])
-    return answer["answer"]
+    response = json.loads(line)
+    if "error" in response:
+        raise CommandFailed(response["error"])
+    return response["answer"]
 
 
 def asks_somebody(data: Path) -> bool:

@@ -9,7 +9,7 @@ from tests.unit.broker.conftest import World
 
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 from turbopump.net.wire.subscription import parse_subscription
@@ -51,7 +51,7 @@ class Brokers:
         if address in self.cut:
             later.resolve(f"{address} cannot be reached")
         elif address == "ns:9876":
-            later.resolve(response(request, 0, body=self.route().encode()))
+            later.resolve(new_response(request, 0, body=self.route().encode()))
         else:
             world = self.worlds[address.partition(":")[0]]
             copy = new_request(request.code, None, bytes(request.body), fields=request.fields)
@@ -131,9 +131,9 @@ def beat(world: World, peer: Peer, client_id: str, group: str = GROUP) -> None:
     world.ask(RequestCode.HEART_BEAT, body=body, peer=peer)
 
 
-def queues_of(answer: Command) -> list[tuple[str, int]] | None:
-    assert answer.code == 0, answer.remark
-    found = json.loads(bytes(answer.body)).get("messageQueueAssignments")
+def queues_of(response: Command) -> list[tuple[str, int]] | None:
+    assert response.code == 0, response.remark
+    found = json.loads(bytes(response.body)).get("messageQueueAssignments")
     if found is None:
         return None
     assert all(one["mode"] == "PULL" for one in found)

@@ -36,8 +36,8 @@ def test_answers_of_rocketmq_to_unknown_names(brokers: Brokers) -> None:
     assert brokers.ask("c0", strategyName="NONE") is None
     assert brokers.ask("stranger") == []
     assert brokers.ask("c0", messageModel="BROADCASTING") == QUEUES
-    answer = brokers.query("c0")
-    assert answer.body == (
+    response = brokers.query("c0")
+    assert response.body == (
         b'{"messageQueueAssignments":['
         + b",".join(
             b'{"messageQueue":{"brokerName":"a","queueId":%d,"topic":"T"},"mode":"PULL"}' % number

@@ -34,10 +34,10 @@ def test_a_broker_other_than_the_coordinator_names_it(brokers: Brokers) -> None:
     brokers.join("c0")
     body = json.dumps({"clientId": "c0", "consumerGroup": GROUP, "topic": TOPIC}).encode()
     request = new_request(RequestCode.QUERY_ASSIGNMENT, None, body, fields={"forwardedBy": "z"})
-    answer = b.dispatch(request)
-    assert answer.code == 1
-    assert answer.remark == "b does not coordinate G for T: a (0) at a:10911 does"
-    assert answer.fields["coordinatorAddr"] == "a:10911"
+    response = b.dispatch(request)
+    assert response.code == 1
+    assert response.remark == "b does not coordinate G for T: a (0) at a:10911 does"
+    assert response.fields["coordinatorAddr"] == "a:10911"
 
 
 def test_members_keep_their_queues_when_the_coordinator_is_silent(brokers: Brokers) -> None:
@@ -46,10 +46,10 @@ def test_members_keep_their_queues_when_the_coordinator_is_silent(brokers: Broke
     brokers.join("c0", "c1")
     shares = brokers.ask_all("c0", "c1")
     brokers.cut.add("a:10911")
-    answer = brokers.query("c0", "b")
-    assert queues_of(answer) is None
-    assert answer.fields["coordinatorName"] == "a"
-    assert "cannot be reached" in (answer.remark or "")
+    response = brokers.query("c0", "b")
+    assert queues_of(response) is None
+    assert response.fields["coordinatorName"] == "a"
+    assert "cannot be reached" in (response.remark or "")
     # Once it is off the route, b decides, with a's last result: only a's queues go.
     brokers.cut.clear()
     assert brokers.ask("c0", "b") == shares["c0"]

@@ -6,7 +6,7 @@ from tests.unit.broker.assignment.conftest import GROUP, TOPIC, Brokers
 from turbopump.broker.assignment.routes import RULES, GroupCoordinator, TopicRoutes
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 from turbopump.net.wire.topics import TopicConfig
 
@@ -39,8 +39,8 @@ class Routes:
     def answer_to(self, request: Command) -> Command:
         found = self.real.get(request.fields["topic"])
         if found is None:
-            return response(request, ResponseCode.TOPIC_NOT_EXIST)
-        return response(request, ResponseCode.SUCCESS, body=found.encode())
+            return new_response(request, ResponseCode.TOPIC_NOT_EXIST)
+        return new_response(request, ResponseCode.SUCCESS, body=found.encode())
 
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass, with the ticks of a broker."""

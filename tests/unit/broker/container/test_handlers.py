@@ -49,8 +49,8 @@ class Container:
         return later
 
     def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> Any:
-        answer = self.table.dispatch(Command(code, fields=fields, body=body), connect(), 5)
-        return answer.value if isinstance(answer, Deferred) and answer.done else answer
+        response = self.table.dispatch(Command(code, fields=fields, body=body), connect(), 5)
+        return response.value if isinstance(response, Deferred) and response.done else response
 
 
 @pytest.fixture
@@ -59,30 +59,30 @@ def container() -> Container:
 
 
 def test_an_addition_is_answered_when_the_broker_serves(container: Container) -> None:
-    answer = container.ask(RequestCode.ADD_BROKER, {"configPath": "/etc/b.conf"})
-    assert container.asked == ["/etc/b.conf"] and not answer.done
+    response = container.ask(RequestCode.ADD_BROKER, {"configPath": "/etc/b.conf"})
+    assert container.asked == ["/etc/b.conf"] and not response.done
     container.outcomes[0].resolve(BrokerOutcome())
-    assert (answer.value.code, answer.value.remark) == (0, None)
+    assert (response.value.code, response.value.remark) == (0, None)
 
 
 @pytest.mark.parametrize("fields", [{}, {"configPath": ""}])
 def test_an_addition_of_nothing(container: Container, fields: dict[str, str]) -> None:
-    answer = container.ask(RequestCode.ADD_BROKER, fields)
-    assert (answer.code, answer.remark) == (1, "addBroker config path is empty")
+    response = container.ask(RequestCode.ADD_BROKER, fields)
+    assert (response.code, response.remark) == (1, "addBroker config path is empty")
 
 
 @pytest.mark.parametrize("path", ["x" * 5_000, "a\nb", "a\0b"])
 def test_a_path_that_is_none(container: Container, path: str) -> None:
-    answer = container.ask(RequestCode.ADD_BROKER, {"configPath": path})
-    assert answer.code == 1 and answer.remark.startswith("addBroker properties empty: ")
+    response = container.ask(RequestCode.ADD_BROKER, {"configPath": path})
+    assert response.code == 1 and response.remark.startswith("addBroker properties empty: ")
     assert not container.asked
 
 
 def test_a_removal(container: Container) -> None:
-    answer = container.ask(RequestCode.REMOVE_BROKER, IDENTITY)
+    response = container.ask(RequestCode.REMOVE_BROKER, IDENTITY)
     assert container.asked == [("C", "b", 0)]
     container.outcomes[0].resolve(BrokerOutcome(ResponseCode.BROKER_NOT_EXIST, "Broker not exist"))
-    assert (answer.value.code, answer.value.remark) == (211, "Broker not exist")
+    assert (response.value.code, response.value.remark) == (211, "Broker not exist")
 
 
 @pytest.mark.parametrize("field", list(IDENTITY))
@@ -95,9 +95,9 @@ def test_a_removal_of_nothing_named(container: Container, field: str) -> None:
 
 
 def test_a_remark_is_one_line_of_bounded_length(container: Container) -> None:
-    answer = container.ask(RequestCode.ADD_BROKER, {"configPath": "b"})
+    response = container.ask(RequestCode.ADD_BROKER, {"configPath": "b"})
     container.outcomes[0].resolve(BrokerOutcome(ResponseCode.SYSTEM_ERROR, "a\nb" * 1_000))
-    assert len(answer.value.remark) == REMARK_MAX and "\n" not in answer.value.remark
+    assert len(response.value.remark) == REMARK_MAX and "\n" not in response.value.remark
 
 
 def test_so_many_at_once(container: Container) -> None:
@@ -132,8 +132,8 @@ def test_its_configuration(container: Container) -> None:
 def test_a_change_that_is_refused(
     container: Container, body: bytes, code: ResponseCode, remark: str
 ) -> None:
-    answer = container.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
-    assert answer.code == code and remark in answer.remark
+    response = container.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+    assert response.code == code and remark in response.remark
     assert not container.saved
 
 

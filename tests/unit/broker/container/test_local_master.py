@@ -130,8 +130,8 @@ def test_a_half_message_moves_there_and_is_ended_there(
     replica.pass_time(1_000)
     near.world.pass_time(200)
     assert bodies(near.world) == [b"K1"] and bodies(far) == []
-    answer = getattr(ended, "value", ended)
-    assert answer.code == 0 and replica.others.sends == []
+    response = getattr(ended, "value", ended)
+    assert response.code == 0 and replica.others.sends == []
 
 
 def test_related_messages_go_to_the_same_master(

@@ -7,7 +7,7 @@ from tests.unit.broker.conftest import World
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 from turbopump.net.wire.topics import TopicConfig
@@ -42,18 +42,18 @@ class Others:
             return later
         name = address.partition(":")[0]
         self.sends.append((name, request))
-        answer = self._answer(name, request)
+        response = self._answer(name, request)
         if self.silent:
-            self.waiting.append((later, answer))
+            self.waiting.append((later, response))
         else:
-            later.resolve(answer)
+            later.resolve(response)
         return later
 
     def answer_all(self) -> None:
         """Answer all pending sends."""
         waiting, self.waiting = self.waiting, []
-        for later, answer in waiting:
-            later.resolve(answer)
+        for later, response in waiting:
+            later.resolve(response)
 
     def _route(self, request: Command) -> Command | str:
         if NAMES in self.dead:
@@ -67,21 +67,21 @@ class Others:
             counts = config.read_queue_nums, config.write_queue_nums
             route.queue_datas.append(QueueData(name, *counts, config.perm))
             route.broker_datas.append(BrokerData("c", name, {0: f"{name}:10911"}))
-        return response(request, 0, body=route.encode())
+        return new_response(request, 0, body=route.encode())
 
     def _answer(self, name: str, request: Command) -> Command | str:
         if name in self.dead:
             return f"{name}: no answer"
         body = bytes(request.body)
         again = new_request(request.code, None, body, fields=dict(request.fields))
-        answer = self.masters[name].dispatch(again)
-        if isinstance(answer, Deferred):
-            if not answer.done:
+        response = self.masters[name].dispatch(again)
+        if isinstance(response, Deferred):
+            if not response.done:
                 self.masters[name].turn()
-            answer = answer.value
+            response = response.value
         if name in self.codes:
-            return response(request, self.codes[name], "so it is")
-        return answer
+            return new_response(request, self.codes[name], "so it is")
+        return response
 
 
 class Replica:

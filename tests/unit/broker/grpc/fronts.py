@@ -100,10 +100,10 @@ class GrpcWorld:
         self.world.turn()
 
     def begin(
-        self, name: str, client_id: str = "c1", answer: str = "", timeout_s: float = 0
+        self, name: str, client_id: str = "c1", response: str = "", timeout_s: float = 0
     ) -> tuple[GrpcCall, Heard]:
         """Begin a call: its headers have arrived."""
-        heard = Heard(answer or f"{name}Response", "127.0.0.1:50001")
+        heard = Heard(response or f"{name}Response", "127.0.0.1:50001")
         metadata = {
             b"x-mq-client-id": client_id.encode(),
             b"x-mq-language": b"PYTHON",

@@ -56,9 +56,9 @@ def warm(front: GrpcWorld, receipts: list[dict[str, str]]) -> None:
     """Have an acknowledgement served by its handler: the fast path serves groups that handlers
     served."""
     caller = Side(front, False).connect()
-    answer, _ = caller.call(body_of(receipts.pop()), ACKS, "AckMessage")
+    response, _ = caller.call(body_of(receipts.pop()), ACKS, "AckMessage")
     front.world.pass_time(10)
-    assert answer.status.code == Code.OK
+    assert response.status.code == Code.OK
 
 
 def test_acknowledgements_of_one_read_share_records(front: GrpcWorld) -> None:
@@ -67,14 +67,14 @@ def test_acknowledgements_of_one_read_share_records(front: GrpcWorld) -> None:
     side = Side(front, True)
     caller, begin = side.connect(), front.world.broker.store.max_log_offset
     hear(caller.connection, caller.bytes_of(*(body_of(one) for one in receipts[:20]), head=ACKS))
-    answers = caller.heard()
-    assert len(answers) == 20 and side.lane.ack_count == 20
+    responses = caller.heard()
+    assert len(responses) == 20 and side.lane.ack_count == 20
     given = {one["receipt_handle"] for one in receipts[:20]}
-    for data, headers in answers.values():
-        answer = message_class("AckMessageResponse").FromString(data[5:])
-        (entry,) = answer.entries
-        assert (headers[b"grpc-status"], answer.status.code) == (b"0", Code.OK)
-        assert (answer.status.message, entry.status.code) == ("OK", Code.OK)
+    for data, headers in responses.values():
+        response = message_class("AckMessageResponse").FromString(data[5:])
+        (entry,) = response.entries
+        assert (headers[b"grpc-status"], response.status.code) == (b"0", Code.OK)
+        assert (response.status.message, entry.status.code) == ("OK", Code.OK)
         given.remove(entry.receipt_handle)
         assert entry.message_id in {one["message_id"] for one in receipts}
     assert not given
@@ -172,8 +172,8 @@ def test_two_entries_are_the_services(front: GrpcWorld) -> None:
     receipts = popped(front)
     warm(front, receipts)
     side = Side(front, True)
-    answer, _ = side.connect().call(body_of(*receipts[:2]), ACKS, "AckMessage")
-    assert [one.status.code for one in answer.entries] == [Code.OK, Code.OK]
+    response, _ = side.connect().call(body_of(*receipts[:2]), ACKS, "AckMessage")
+    assert [one.status.code for one in response.entries] == [Code.OK, Code.OK]
     assert side.lane.ack_count == 0
 
 

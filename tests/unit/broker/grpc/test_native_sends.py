@@ -42,12 +42,12 @@ class Sides:
         return found[0], found[1], self.native.lane.send_count > before
 
     def _by(self, caller: Caller, body: bytes, head: Any) -> Any:
-        answer, headers = caller.call(body, head)
-        for entry in answer.entries:
+        response, headers = caller.call(body, head)
+        for entry in response.entries:
             entry.offset = 0
         stored = sorted(records(self.front, "TNormal"), key=lambda one: one.log_offset)[self.seen :]
         self.seen += len(stored)
-        return headers, answer, [_shown(one) for one in stored]
+        return headers, response, [_shown(one) for one in stored]
 
 
 def _shown(record: Any) -> tuple[Any, ...]:

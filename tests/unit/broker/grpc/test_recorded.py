@@ -92,8 +92,8 @@ class Replay:
             assert body, f"{name} of stream {stream} is not answered"
             size = int.from_bytes(body[1:5], "big")
             kind = "TelemetryCommand" if name == "Telemetry" else f"{name}Response"
-            answer = message_class(kind).FromString(body[5 : 5 + size])
-            self.codes.setdefault(name, set()).add(answer.status.code)
+            response = message_class(kind).FromString(body[5 : 5 + size])
+            self.codes.setdefault(name, set()).add(response.status.code)
 
     @property
     def stored(self) -> int:

@@ -14,7 +14,7 @@ from turbopump.broker.ha.leader import Leader
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.controller import ElectMasterBody, SyncStateSet
 from turbopump.net.wire.headers import controller as headers
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
@@ -42,7 +42,7 @@ class Asked:
         language: str = "PYTHON",
         remark: str | None = None,
     ) -> None:
-        found = response(self.request, code, remark, header, body)
+        found = new_response(self.request, code, remark, header, body)
         found.language = language
         self.later.resolve(found)
 
@@ -173,10 +173,10 @@ class Member:
         self.script.take(CODES.CONTROLLER_GET_REPLICA_INFO).answer(header, body)
 
     def forgotten(
-        self, code: int, answer: int = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        self, code: int, response: int = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     ) -> None:
         """Answer a pending request: the broker is unknown."""
-        self.script.take(code).answer(code=answer)
+        self.script.take(code).answer(code=response)
 
     def ha_info(self, ha_address: str | None, language: str = "PYTHON") -> str:
         """Answer the pending request 906; returns the address that it was sent to."""

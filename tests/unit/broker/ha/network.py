@@ -214,15 +214,15 @@ class Broker:
 
     def send(self, body: bytes = b"body", queue_id: int = 0) -> list[PutStatus]:
         """Append like the send path; the returned list receives the sender's status."""
-        answers: list[PutStatus] = []
+        responses: list[PutStatus] = []
         need = self.need()
         assert need is not None, "not enough replicas"
         appended = self.put(body, queue_id)
         if appended.status is not PutStatus.PUT_OK:
             return [appended.status]
-        self.store.when_safe(appended, need).then(answers.append)
+        self.store.when_safe(appended, need).then(responses.append)
         self.service.on_log_grown()
-        return answers
+        return responses
 
     def tick(self) -> None:
         self.store.tick(self.network.now_ms)

@@ -16,8 +16,8 @@ def put(world: Any, changed: dict[str, str] | None = None) -> None:
     """Send a message, by default to queue 0 of T."""
     fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0"}
     request = new_request(310, None, b"x", fields={**fields, **(changed or {})})
-    answer = world.dispatch(request)
-    assert (answer.value if isinstance(answer, Deferred) else answer).code == 0
+    response = world.dispatch(request)
+    assert (response.value if isinstance(response, Deferred) else response).code == 0
 
 
 class Link:
@@ -33,11 +33,11 @@ class Link:
         self.asked.append(request)
         self.addresses.append(address)
         later: Deferred[Command | str] = Deferred()
-        answer = self.answer(request)
+        response = self.answer(request)
         if self.held is None:
-            later.resolve(answer)
+            later.resolve(response)
         else:
-            self.held.append(lambda: later.resolve(answer))
+            self.held.append(lambda: later.resolve(response))
         return later
 
     def answer(self, request: Command) -> Command | str:
@@ -45,8 +45,8 @@ class Link:
             return "no such broker"
         if callable(self.target):
             return self.target(request)
-        answer = self.target.dispatch(new_request(request.code, None, b"", fields=request.fields))
-        return answer.value if isinstance(answer, Deferred) else answer
+        response = self.target.dispatch(new_request(request.code, None, b"", fields=request.fields))
+        return response.value if isinstance(response, Deferred) else response
 
     @property
     def codes(self) -> list[int]:

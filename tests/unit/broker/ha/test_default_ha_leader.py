@@ -34,11 +34,11 @@ def test_a_slave_follows_and_acknowledges(group: Group, sync_flush: bool, piece:
     master, slave = pair(group, sync_flush=sync_flush)
     group.network.piece = piece
     bodies = [b"body %d" % number for number in range(200)]
-    answers = [master.send(body) for body in bodies]
-    assert not any(answers), "no replica has it yet"
+    responses = [master.send(body) for body in bodies]
+    assert not any(responses), "no replica has it yet"
     assert master.read() == bodies, "default HA has no confirmOffset"
     group.network.run()
-    assert answers == [[PutStatus.PUT_OK]] * 200
+    assert responses == [[PutStatus.PUT_OK]] * 200
     assert slave.read() == bodies
     assert slave.log_bytes() == master.log_bytes()
     assert slave.put().status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -48,13 +48,13 @@ def test_a_slave_follows_and_acknowledges(group: Group, sync_flush: bool, piece:
 def test_under_sync_flush_a_slave_acknowledges_durable_bytes(group: Group) -> None:
     master, slave = pair(group, sync_flush=True)
     slave.disk.hold()
-    answers = master.send()
+    responses = master.send()
     group.network.run()
     assert slave.log.end == master.log.end
-    assert answers == []
+    assert responses == []
     slave.disk.release()
     group.network.run()
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
 
 
 @pytest.mark.parametrize("sync_flush", [False, True])
@@ -66,15 +66,15 @@ def test_a_slave_waits_for_its_next_log_file_without_standing_still(
     master, slave = pair(group, sync_flush=sync_flush)
     slave.disk.holds_files = True
     bodies: list[bytes] = []
-    answers = []
+    responses = []
     while master.log.end < 4 * FILE_SIZE:
         bodies.append(b"body %d " % len(bodies) + bytes(500))
-        answers.append(master.send(bodies[-1]))
+        responses.append(master.send(bodies[-1]))
         group.network.run()
     assert slave.log.is_blocked
     slave_end = slave.log.end
     assert slave_end % FILE_SIZE == 0
-    reached = sum(1 for one in answers if one == [PutStatus.PUT_OK])
+    reached = sum(1 for one in responses if one == [PutStatus.PUT_OK])
     assert 0 < reached < len(bodies), "bytes without a file are not acknowledged"
     group.settle(500)
     assert slave.log.end == slave_end
@@ -87,7 +87,7 @@ def test_a_slave_waits_for_its_next_log_file_without_standing_still(
     assert slave.log_bytes() == master.log_bytes()
     assert not slave.log.is_blocked
     if not cut:
-        assert answers == [[PutStatus.PUT_OK]] * len(bodies)
+        assert responses == [[PutStatus.PUT_OK]] * len(bodies)
     assert slave.read() == bodies
 
 
@@ -102,9 +102,9 @@ def test_without_its_slave_a_synchronous_master_answers_late(group: Group) -> No
     group.network.unreachable.add(master.address)
     slave.shell.cut()
     group.network.run()
-    answers = master.send()
+    responses = master.send()
     group.settle(3100)
-    assert answers == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert responses == [PutStatus.FLUSH_SLAVE_TIMEOUT]
     group.network.unreachable.clear()
     group.settle(6000)
     assert slave.read() == master.read() == [b"body"]

@@ -66,16 +66,16 @@ def test_brokers_go_by_the_file(group: Group, tmp_path: Path) -> None:
     assert (one.service.is_master, two.service.is_master) == (True, False)
     roles: list[bool] = []
     two.service.on_role.append(lambda: roles.append(two.service.is_master))
-    answers = one.send(b"a")
+    responses = one.send(b"a")
     group.settle(100)
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
     path.write_text(text(2, 2))
     group.settle(3000)
     assert (one.service.is_master, two.service.is_master) == (False, True)
     assert roles == [True], "a replica becomes the master"
-    answers = two.send(b"b")
+    responses = two.send(b"b")
     group.settle(100)
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
     assert one.read() == two.read() == [b"a", b"b"]
     path.write_text(text(1, 1))
     group.settle(3000)

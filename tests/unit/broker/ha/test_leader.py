@@ -32,13 +32,13 @@ def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
     one.script.grants = False
     one.pass_time(LEASE_MS - 1100)
     assert one.membership.has_lease()
-    answers = one.broker.send(b"late")
+    responses = one.broker.send(b"late")
     two.broker.shell.cut()
     one.group.network.unreachable.add(one.broker.address)
     one.pass_time(2000)
     assert not one.membership.has_lease()
     assert notified == ["lapse"]
-    assert answers == [PutStatus.SERVICE_NOT_AVAILABLE]
+    assert responses == [PutStatus.SERVICE_NOT_AVAILABLE]
     one.script.grants = True
     one.pass_time(1100)
     assert notified == ["lapse", "renewed"]
@@ -49,13 +49,13 @@ def test_an_acknowledgement_after_the_lease_releases_no_send(make: Make) -> None
     """F12: the process was paused; the first event that it processes is its replica's
     acknowledgement."""
     one, _two = pair(make)
-    answers = one.broker.send(b"late")
+    responses = one.broker.send(b"late")
     one.group.network.now_ms += LEASE_MS
     one.group.network.run()
-    assert answers == []
+    assert responses == []
     one.pass_time()
-    assert len(answers) == 1
-    assert answers != [PutStatus.PUT_OK]
+    assert len(responses) == 1
+    assert responses != [PutStatus.PUT_OK]
 
 
 def test_a_lease_is_counted_from_when_the_heartbeat_was_sent(make: Make) -> None:
@@ -96,14 +96,14 @@ def test_no_lease_of_before_counts_in_a_term(make: Make) -> None:
     end = member.broker.log.end
     member.elected(word(1, 1))
     assert not member.membership.has_lease()
-    answers = member.broker.send(b"first")
+    responses = member.broker.send(b"first")
     member.pass_time()
     for asked in early:
         member.script.asked.remove(asked)
         member.script.grant(asked)
     assert not member.membership.has_lease(), "asked for before"
     assert member.broker.log.confirm <= end, "another that lacks it may be elected"
-    assert answers == []
+    assert responses == []
     asked = member.script.take(CODES.BROKER_HEARTBEAT)
     assert asked.request.fields["epoch"] == "1", "asked again at once"
     notified: list[int] = []
@@ -113,7 +113,7 @@ def test_no_lease_of_before_counts_in_a_term(make: Make) -> None:
     assert notified == [member.group.network.now_ms], "not with the next tick"
     member.group.network.run()
     assert member.broker.log.confirm == member.broker.log.end > end
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
 
 
 def test_a_master_without_a_lease_asks_before_a_heartbeat_is_due(make: Make) -> None:

@@ -8,7 +8,7 @@ from tests.unit.broker.ha.network import Broker, Group
 
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
+from turbopump.broker.ha.ports import Agreed, Lost, ProposalRefused, Response
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.epochs import decode
 from turbopump.engine.types import PutStatus
@@ -30,16 +30,16 @@ class Decider:
 
     def __init__(self) -> None:
         self.asked: list[Proposal] = []
-        self.waiting: list[Deferred[Answer]] = []
+        self.waiting: list[Deferred[Response]] = []
 
-    def propose(self, proposal: Proposal) -> Deferred[Answer]:
-        later: Deferred[Answer] = Deferred()
+    def propose(self, proposal: Proposal) -> Deferred[Response]:
+        later: Deferred[Response] = Deferred()
         self.asked.append(proposal)
         self.waiting.append(later)
         return later
 
-    def answer(self, answer: Answer) -> None:
-        self.waiting.pop(0).resolve(answer)
+    def answer(self, response: Response) -> None:
+        self.waiting.pop(0).resolve(response)
 
     def agree(self) -> None:
         proposal = self.asked[-1]
@@ -83,11 +83,11 @@ def test_a_send_is_answered_when_the_replica_has_it(
 ) -> None:
     master, replica = pair(group, sync_flush=sync_flush)
     group.network.piece = piece
-    answers = [master.send(b"body %d" % number) for number in range(50)]
-    assert not any(answers), "no replica has it yet"
+    responses = [master.send(b"body %d" % number) for number in range(50)]
+    assert not any(responses), "no replica has it yet"
     assert master.read() == []
     group.network.run()
-    assert answers == [[PutStatus.PUT_OK]] * 50
+    assert responses == [[PutStatus.PUT_OK]] * 50
     bodies = [b"body %d" % number for number in range(50)]
     assert master.read() == bodies
     assert replica.read() == bodies, "the replica learned at once how far readers may go"
@@ -100,22 +100,22 @@ def test_a_silent_replica_holds_the_senders_until_their_time_is_over(group: Grou
     replica.shell.cut()
     group.network.unreachable.add(master.address)
     group.network.run()
-    answers = master.send()
+    responses = master.send()
     group.settle(2900)
-    assert answers == []
+    assert responses == []
     group.settle(300)
-    assert answers == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert responses == [PutStatus.FLUSH_SLAVE_TIMEOUT]
     assert master.read() == [], "not confirmed: it may still vanish"
 
 
 def test_demotion_fails_waiting_sends_and_fences_pending_ones(group: Group) -> None:
     master, replica = pair(group)
-    answers = master.send(b"lost")
+    responses = master.send(b"lost")
     before = master.log.confirm
     assert master.shell.ends
     master.service.to_replica("", 2)
     assert not master.shell.ends, "cut before the log may be"
-    assert answers == [PutStatus.SERVICE_NOT_AVAILABLE]
+    assert responses == [PutStatus.SERVICE_NOT_AVAILABLE]
     group.network.run()
     assert master.log.confirm == before
     assert master.put().status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -154,12 +154,12 @@ def test_a_log_that_cannot_be_read_costs_the_connection(
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(master.log, "view", full)
-    answers = master.send()
+    responses = master.send()
     group.network.run()
     assert not master.shell.ends
     monkeypatch.undo()
     group.settle(1000)
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
     alike(master, replica)
 
 
@@ -170,10 +170,10 @@ def test_bytes_only_the_old_master_had_are_cut(group: Group) -> None:
     group.network.unreachable.add(master.address)
     replica.shell.cut()
     group.network.run()
-    answers = [master.send(b"this was not acknowledged") for _ in range(30)]
+    responses = [master.send(b"this was not acknowledged") for _ in range(30)]
     group.settle(100)
     switch(group, master, replica, 2)
-    assert answers == [[PutStatus.SERVICE_NOT_AVAILABLE]] * 30
+    assert responses == [[PutStatus.SERVICE_NOT_AVAILABLE]] * 30
     kept = replica.send(b"of epoch 2")
     group.settle(100)
     assert kept == [PutStatus.PUT_OK]
@@ -197,7 +197,7 @@ def test_many_switches_under_load_keep_every_answered_send(group: Group) -> None
     alike(master, replica)
     read = master.read()
     assert len(read) == len(set(read))
-    promised = [body for body, answers in sent if answers == [PutStatus.PUT_OK]]
+    promised = [body for body, responses in sent if responses == [PutStatus.PUT_OK]]
     assert len(promised) >= 30
     assert set(promised) <= set(read)
     assert [entry.epoch for entry in master.log.epochs][:1] == [1]
@@ -223,18 +223,18 @@ def test_an_acknowledgement_of_before_counts_for_nothing(group: Group) -> None:
     assert term is not None
     old = list(term.links)
     master.service.to_master(2, PAIR, 2)
-    answers = master.send()
+    responses = master.send()
     confirm = master.log.confirm
     for connection in old:
         master.service.on_bytes(connection, Ack(master.log.end).encode())
         term.on_bytes(connection, Ack(master.log.end).encode(), group.network.now_ms)
     term.on_tick(group.network.now_ms)
     assert not term.links
-    assert answers == []
+    assert responses == []
     assert master.log.confirm == confirm
     replica.service.to_replica(master.address, 2)
     group.settle(300)
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
 
 
 def test_a_replica_leaves_the_set_and_joins_again(group: Group) -> None:
@@ -315,11 +315,11 @@ def test_a_slow_replica_delays_no_other(group: Group) -> None:
     links = master.service.term.links  # type: ignore[union-attr]
     (to_slow,) = [number for number, link in links.items() if link.broker_id == 3]
     master.shell.blocked.add(to_slow)
-    answers = [master.send(b"the last one it takes")]
+    responses = [master.send(b"the last one it takes")]
     group.network.run()
-    answers += [master.send(b"x" * 1000) for _ in range(100)]
+    responses += [master.send(b"x" * 1000) for _ in range(100)]
     group.network.run()
-    assert answers == [[PutStatus.PUT_OK]] * 101
+    assert responses == [[PutStatus.PUT_OK]] * 101
     assert fast.log.end == master.log.end
     assert slow.log.end < master.log.end
     master.shell.take_more()
@@ -391,9 +391,9 @@ def test_a_replica_whose_log_cannot_be_written_waits_and_says_why(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(replica.log, "append", full)
-    answers = master.send()
+    responses = master.send()
     group.network.run()
-    assert answers == []
+    assert responses == []
     machine = replica.service.follower.machine
     assert machine.state is State.SUSPEND
     assert "No space" in machine.reason
@@ -406,13 +406,13 @@ def test_a_replica_whose_log_cannot_be_written_waits_and_says_why(
 def test_under_sync_flush_a_replica_acknowledges_durable_bytes(group: Group) -> None:
     master, replica = pair(group, sync_flush=True)
     replica.disk.hold()
-    answers = master.send()
+    responses = master.send()
     group.network.run()
     assert replica.log.end == master.log.end
-    assert answers == []
+    assert responses == []
     replica.disk.release()
     group.network.run()
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
 
 
 def test_under_sync_flush_a_masters_own_bytes_count_once_they_are_durable(group: Group) -> None:
@@ -432,16 +432,16 @@ def test_under_sync_flush_the_handshake_waits_for_the_disk(group: Group) -> None
     """The first acknowledgement covers the whole log, which must be durable by then."""
     master, replica = pair(group, sync_flush=True)
     replica.disk.hold()
-    answers = master.send()
+    responses = master.send()
     group.network.run()
     replica.shell.cut()
     group.settle(1000)
-    assert answers == []
+    assert responses == []
     assert replica.service.follower is not None
     assert replica.service.follower.machine.state is State.READY
     replica.disk.release()
     group.settle(1000)
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
 
 
 def test_a_replica_whose_disk_does_not_keep_up_reads_no_more(

@@ -9,7 +9,7 @@ from tests.unit.broker.scheduled.test_timers import bodies, send, stored
 
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import response
+from turbopump.net.wire.command import new_response
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_progress_of_a_master_that_knows_less_is_not_taken(group: Group) -> None
 def test_an_answer_that_is_no_checkpoint_changes_nothing(group: Group, body: bytes) -> None:
     def answer(request: Any) -> Any:
         if request.code == RequestCode.GET_TIMER_CHECK_POINT:
-            return response(request, 0, body=body)
+            return new_response(request, 0, body=body)
         return group.master.dispatch(request)
 
     group.link.target = answer

@@ -15,8 +15,8 @@ KNOWN = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"}
 
 def test_a_heartbeat_registers_and_makes_the_retry_topic(admin: Any) -> None:
     peer = admin.connect()
-    answer = admin.heartbeat(peer, "c1", admin.consumer("g", "T"), producers=("pg",))
-    assert (answer.code, answer.fields, answer.version) == (0, FULL, VERSION)
+    response = admin.heartbeat(peer, "c1", admin.consumer("g", "T"), producers=("pg",))
+    assert (response.code, response.fields, response.version) == (0, FULL, VERSION)
     assert admin.notified(peer) == ["g"]
     retry = admin.broker.topics.get("%RETRY%g")
     assert retry is not None
@@ -58,8 +58,8 @@ def test_a_unit_consumer_marks_its_retry_topic(admin: Any) -> None:
 @pytest.mark.parametrize("group", ["", "no blanks", "x" * 121])
 def test_an_impossible_group_is_passed_over(admin: Any, group: str) -> None:
     peer = admin.connect()
-    answer = admin.heartbeat(peer, "c1", admin.consumer(group, "T"), admin.consumer("g", "T"))
-    assert answer.code == 0
+    response = admin.heartbeat(peer, "c1", admin.consumer(group, "T"), admin.consumer("g", "T"))
+    assert response.code == 0
     assert admin.notified(peer) == ["g"]
     assert admin.broker.topics.get(f"%RETRY%{group}") is None
 
@@ -75,14 +75,14 @@ def test_second_version_of_heartbeats(admin: Any) -> None:
     peer = admin.connect()
 
     def beat(*topics: str, mark: int, without_sub: bool = False) -> dict[str, str]:
-        answer = admin.heartbeat(
+        response = admin.heartbeat(
             peer,
             "c1",
             admin.consumer("g", *topics),
             heartbeat_fingerprint=mark,
             without_sub=without_sub,
         )
-        return dict(answer.fields)
+        return dict(response.fields)
 
     assert beat("T", mark=5) == KNOWN
     assert beat(mark=5, without_sub=True) == KNOWN
@@ -94,10 +94,10 @@ def test_second_version_of_heartbeats(admin: Any) -> None:
 
 
 def test_a_restarted_broker_asks_for_the_subscriptions(admin: Any) -> None:
-    answer = admin.heartbeat(
+    response = admin.heartbeat(
         admin.connect(), "c1", admin.consumer("g"), heartbeat_fingerprint=5, without_sub=True
     )
-    assert answer.fields == FULL
+    assert response.fields == FULL
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_too_many_groups_of_one_connection_are_refused(
 ) -> None:
     monkeypatch.setattr("turbopump.broker.tables.consumers.MAX_GROUPS_OF_PEER", 1)
     peer = admin.connect()
-    answer = admin.heartbeat(peer, "c1", admin.consumer("g", "T"), admin.consumer("h", "T"))
-    assert answer.code == 1
-    assert "over 1 groups" in answer.remark
+    response = admin.heartbeat(peer, "c1", admin.consumer("g", "T"), admin.consumer("h", "T"))
+    assert response.code == 1
+    assert "over 1 groups" in response.remark
     assert admin.notified(peer) == ["g"]
 
 
@@ -180,8 +180,8 @@ def test_a_heartbeat_does_not_wait_until_its_group_is_saved(admin: Any) -> None:
     peer = admin.connect()
     wire = peer.context["wire"]
     beat = HeartbeatData("c1", [], [admin.consumer("g", "T")])
-    answer = admin.begin(RequestCode.HEART_BEAT, beat.encode(), peer)
-    assert answer.code == 0
+    response = admin.begin(RequestCode.HEART_BEAT, beat.encode(), peer)
+    assert response.code == 0
     assert admin.notified(peer) == []
     wire.flush()
     assert admin.notified(peer) == ["g"]
@@ -247,8 +247,8 @@ def test_no_notices_where_they_are_switched_off(make_admin: Any, how: str) -> No
 
 
 def test_an_empty_group_is_an_error_not_an_empty_list(admin: Any) -> None:
-    answer = admin.ask(38, consumerGroup="absent")
-    assert (answer.code, answer.remark) == (1, "no consumer for this group, absent")
+    response = admin.ask(38, consumerGroup="absent")
+    assert (response.code, response.remark) == (1, "no consumer for this group, absent")
     assert admin.ask(38).code == 1
 
 
@@ -270,8 +270,8 @@ def test_check_client_config(
     if enabled:
         admin.broker.config.update([Property("enablePropertyFilter", enabled)])
     data = {"topic": "T", "subString": expression, "expressionType": kind}
-    answer = admin.ask(46, {"clientId": "c", "group": "g", "subscriptionData": data})
-    assert (answer.code, answer.remark) == (code, remark)
+    response = admin.ask(46, {"clientId": "c", "group": "g", "subscriptionData": data})
+    assert (response.code, response.remark) == (code, remark)
     assert admin.ask(46, {"clientId": "c"}).code == 1
 
 
@@ -298,8 +298,8 @@ def test_the_connections_of_a_group(admin: Any) -> None:
             }
         },
     }
-    answer = admin.ask(203, consumerGroup="h")
-    assert (answer.code, answer.remark) == (206, "the consumer group[h] not online")
+    response = admin.ask(203, consumerGroup="h")
+    assert (response.code, response.remark) == (206, "the consumer group[h] not online")
 
 
 def test_the_connections_of_producers(admin: Any) -> None:
@@ -309,7 +309,7 @@ def test_the_connections_of_producers(admin: Any) -> None:
     assert admin.json(204, producerGroup="pg") == {
         "connectionSet": [{"clientAddr": peer.address, **line}]
     }
-    answer = admin.ask(204, producerGroup="absent")
-    assert (answer.code, answer.remark) == (1, "the producer group[absent] not exist")
+    response = admin.ask(204, producerGroup="absent")
+    assert (response.code, response.remark) == (1, "the producer group[absent] not exist")
     info = {**line, "lastUpdateTimestamp": admin.now_ms, "remoteIP": f"/{peer.address}"}
     assert admin.json(328) == {"data": {"pg": [info], "other": [info]}}

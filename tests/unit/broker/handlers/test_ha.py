@@ -123,8 +123,8 @@ def test_the_epochs_of_a_log(admin: Any) -> None:
 def test_a_log_without_epochs(admin: Any) -> None:
     """The response equals RocketMQ's refusal outside of controller mode."""
     for _ in range(2):
-        answer = admin.ask(1007)
-        assert (answer.code, answer.remark) == (1, "this request only for controllerMode")
+        response = admin.ask(1007)
+        assert (response.code, response.remark) == (1, "this request only for controllerMode")
         steer(admin, 500, follower=FOLLOWER)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.handlers.offsets import GO_ANSWER_DELAY_MS
+from turbopump.broker.handlers.offsets import GO_RESPONSE_DELAY_MS
 from turbopump.engine.types import QueueOffset
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -35,15 +35,15 @@ def send(world: Any, count: int = 1) -> None:
 def query(world: Any, zero: bool | None = None) -> tuple[int, str | None, str | None]:
     """Code, offset and remark of 14."""
     header = QueryConsumerOffsetRequest("G", "T", 0, zero)
-    answer = world.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
-    return answer.code, answer.fields.get("offset"), answer.remark
+    response = world.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
+    return response.code, response.fields.get("offset"), response.remark
 
 
 def update(world: Any, queue_id: int | None = 0, commit: int | None = 7) -> tuple[int, str | None]:
     """Code and remark of 15."""
     header = UpdateConsumerOffsetRequest("G", "T", queue_id, commit)
-    answer = world.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
-    return answer.code, answer.remark
+    response = world.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    return response.code, response.remark
 
 
 def test_unknown_offset_of_an_empty_queue(world: Any) -> None:
@@ -104,9 +104,9 @@ def test_pending_reset_swallows_commits(world: Any) -> None:
 
 
 def ask(world: Any, code: int, header: object, field: str = "offset") -> int:
-    answer = world.ask(code, header)
-    assert answer.code == ResponseCode.SUCCESS
-    return int(answer.fields[field])
+    response = world.ask(code, header)
+    assert response.code == ResponseCode.SUCCESS
+    return int(response.fields[field])
 
 
 def test_limits_of_a_queue(world: Any) -> None:
@@ -191,13 +191,13 @@ def test_a_go_client_may_close_before_its_commit_is_answered(world: Any) -> None
     peer.language = "GO"
     header = UpdateConsumerOffsetRequest("G", "T", 0, 1)
     request = new_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
-    answer = world.dispatch(request, peer)
-    assert not answer.done
+    response = world.dispatch(request, peer)
+    assert not response.done
     assert query(world) == (0, "1", None), "it counts at once"
     ((delay_ms, callback),) = timers.waiting
-    assert delay_ms == GO_ANSWER_DELAY_MS
+    assert delay_ms == GO_RESPONSE_DELAY_MS
     callback()
-    assert (answer.value.code, answer.value.opaque) == (0, request.opaque)
+    assert (response.value.code, response.value.opaque) == (0, request.opaque)
     request.flag |= ONEWAY_FLAG
     assert world.dispatch(request, peer).code == 0
     assert len(timers.waiting) == 1, "no client waits for the answer of a one-way commit"

@@ -54,15 +54,15 @@ def header(**changed: Any) -> PullMessageRequest:
     return PullMessageRequest(**values)
 
 
-def bodies(answer: Command) -> list[bytes]:
+def bodies(response: Command) -> list[bytes]:
     """The messages of an answer."""
-    assert isinstance(answer.body, list)
-    return [bytes(one.body) for one in decode_messages(b"".join(answer.body))]
+    assert isinstance(response.body, list)
+    return [bytes(one.body) for one in decode_messages(b"".join(response.body))]
 
 
-def numbers(answer: Command) -> tuple[int, int, int, int]:
+def numbers(response: Command) -> tuple[int, int, int, int]:
     """suggested broker, next, min and max offset."""
-    back = read_header(PullMessageResponse, answer.fields)
+    back = read_header(PullMessageResponse, response.fields)
     assert (back.topic_sys_flag, back.group_sys_flag) == (0, 0)
     return (
         back.suggest_which_broker_id,
@@ -89,10 +89,10 @@ def subscribe(world: Any, expression: str = "*", version: int = 0, **changed: An
 def hold(world: Any, **changed: Any) -> Deferred[Command | None]:
     """A pull that has to wait."""
     changed.setdefault("sys_flag", SUBSCRIPTION_FLAG | SUSPEND_FLAG)
-    answer = world.dispatch(new_request(PULL, header(**changed)))
-    assert isinstance(answer, Deferred)
-    assert not answer.done
-    return answer
+    response = world.dispatch(new_request(PULL, header(**changed)))
+    assert isinstance(response, Deferred)
+    assert not response.done
+    return response
 
 
 def answered(later: Deferred[Command | None]) -> Command:
@@ -106,16 +106,16 @@ def answered(later: Deferred[Command | None]) -> Command:
 def test_found(world: Any, code: int) -> None:
     for number in range(3):
         send(world, b"%d" % number)
-    answer = world.ask(code, header(queue_offset=1))
-    assert (answer.code, answer.remark) == (0, "FOUND")
-    assert bodies(answer) == [b"1", b"2"]
-    assert numbers(answer) == (0, 3, 0, 3)
+    response = world.ask(code, header(queue_offset=1))
+    assert (response.code, response.remark) == (0, "FOUND")
+    assert bodies(response) == [b"1", b"2"]
+    assert numbers(response) == (0, 3, 0, 3)
 
 
 def test_body_is_the_log_itself(world: Any) -> None:
     send(world, b"one")
-    answer = world.ask(PULL, header())
-    (piece,) = answer.body
+    response = world.ask(PULL, header())
+    (piece,) = response.body
     unit = world.broker.store.units("T", 0, QueueOffset(0), 1)[0]
     assert piece == world.broker.store.record_view(unit.log_offset)
     assert isinstance(piece, memoryview)
@@ -145,10 +145,10 @@ def test_status_to_code(
     world.broker.topics.put(TopicConfig("T"), world.now_ms)
     for _ in range(messages):
         send(world, b"x")
-    answer = world.ask(PULL, header(queue_offset=asked))
-    assert (answer.code, answer.remark) == (code, remark)
-    assert numbers(answer) == (0, next_offset, 0, messages)
-    assert not answer.body
+    response = world.ask(PULL, header(queue_offset=asked))
+    assert (response.code, response.remark) == (code, remark)
+    assert numbers(response) == (0, next_offset, 0, messages)
+    assert not response.body
 
 
 def refuse_group(world: Any) -> None:
@@ -234,7 +234,8 @@ CHECKS: list[tuple[str, Callable[[Any], None], int, dict[str, Any], int, str, st
 
 
 @pytest.mark.parametrize(
-    ("properties", "prepare", "code", "changed", "answer_code", "remark", "forbidden_type"), CHECKS
+    ("properties", "prepare", "code", "changed", "response_code", "remark", "forbidden_type"),
+    CHECKS,
 )
 def test_refused_with_the_documented_answer(
     make_world: Callable[..., Any],
@@ -242,34 +243,36 @@ def test_refused_with_the_documented_answer(
     prepare: Callable[[Any], None],
     code: int,
     changed: dict[str, Any],
-    answer_code: int,
+    response_code: int,
     remark: str,
     forbidden_type: str | None,
 ) -> None:
     world = make_world(properties)
     world.broker.topics.put(TopicConfig("T"), world.now_ms)
     prepare(world)
-    answer = world.ask(code, header(**changed))
-    assert (answer.code, remark in (answer.remark or "")) == (answer_code, True), answer.remark
-    assert answer.fields.get("forbiddenType") == forbidden_type
-    assert not answer.body
+    response = world.ask(code, header(**changed))
+    assert (response.code, remark in (response.remark or "")) == (response_code, True), (
+        response.remark
+    )
+    assert response.fields.get("forbiddenType") == forbidden_type
+    assert not response.body
 
 
 def test_subscription_of_the_heartbeat_filters_by_tag(world: Any) -> None:
     for tag in ("a", "b", "", "a"):
         send(world, f"of {tag}".encode(), tag)
     subscribe(world, "a || c", version=7)
-    answer = world.ask(PULL, header(sys_flag=0, sub_version=7))
-    assert bodies(answer) == [b"of a", b"of a"]
-    assert numbers(answer)[1] == 4
+    response = world.ask(PULL, header(sys_flag=0, sub_version=7))
+    assert bodies(response) == [b"of a", b"of a"]
+    assert numbers(response)[1] == 4
 
 
 def test_filter_that_matches_nothing_moves_on(world: Any) -> None:
     for _ in range(3):
         send(world, b"x", "b")
-    answer = world.ask(PULL, header(subscription="a"))
-    assert (answer.code, answer.remark) == (20, "NO_MATCHED_MESSAGE")
-    assert numbers(answer) == (0, 3, 0, 3)
+    response = world.ask(PULL, header(subscription="a"))
+    assert (response.code, response.remark) == (20, "NO_MATCHED_MESSAGE")
+    assert numbers(response) == (0, 3, 0, 3)
 
 
 def test_carried_subscription_is_known_to_admin_tools(world: Any) -> None:
@@ -295,9 +298,9 @@ def test_reset_offset_is_answered_once(world: Any) -> None:
     for _ in range(3):
         send(world, b"x")
     world.broker.offsets.set_reset("G", "T", 0, QueueOffset(1), world.now_ms)
-    answer = world.ask(PULL, header(queue_offset=3))
-    assert (answer.code, answer.remark) == (21, "OFFSET_RESET")
-    assert numbers(answer) == (0, 1, 0, 3)
+    response = world.ask(PULL, header(queue_offset=3))
+    assert (response.code, response.remark) == (21, "OFFSET_RESET")
+    assert numbers(response) == (0, 1, 0, 3)
     assert world.ask(PULL, header(queue_offset=3)).code == ResponseCode.PULL_NOT_FOUND
 
 
@@ -309,9 +312,9 @@ def test_idle_pull_is_woken_by_a_message(world: Any) -> None:
     assert not later.done
     send(world, b"second")
     world.broker.held_pulls.sweep()
-    answer = answered(later)
-    assert answer.code == 0
-    assert bodies(answer) == [b"second"]
+    response = answered(later)
+    assert response.code == 0
+    assert bodies(response) == [b"second"]
     assert world.broker.held_pulls.count == 0
 
 
@@ -332,9 +335,9 @@ def test_pull_is_answered_when_its_time_is_over(world: Any) -> None:
     world.pass_time(14_900)
     assert not later.done
     world.pass_time(200)
-    answer = answered(later)
-    assert (answer.code, answer.remark) == (19, "OFFSET_OVERFLOW_ONE")
-    assert numbers(answer) == (0, 1, 0, 1)
+    response = answered(later)
+    assert (response.code, response.remark) == (19, "OFFSET_OVERFLOW_ONE")
+    assert numbers(response) == (0, 1, 0, 1)
 
 
 def test_hold_is_bounded_whatever_the_client_asks(world: Any) -> None:
@@ -361,9 +364,9 @@ def test_messages_of_other_tags_do_not_wake(world: Any) -> None:
     assert not later.done
     send(world, b"yes", "a")
     world.broker.held_pulls.sweep()
-    answer = answered(later)
-    assert bodies(answer) == [b"yes"]
-    assert numbers(answer)[1] == 5
+    response = answered(later)
+    assert bodies(response) == [b"yes"]
+    assert numbers(response)[1] == 5
 
 
 def test_filtered_pull_ends_where_it_has_looked(world: Any) -> None:
@@ -372,9 +375,9 @@ def test_filtered_pull_ends_where_it_has_looked(world: Any) -> None:
     send(world, b"no", "b")
     world.broker.held_pulls.sweep()
     world.pass_time(15_100)
-    answer = answered(later)
-    assert answer.code == ResponseCode.PULL_NOT_FOUND
-    assert numbers(answer)[1] == 2
+    response = answered(later)
+    assert response.code == ResponseCode.PULL_NOT_FOUND
+    assert numbers(response)[1] == 2
 
 
 def test_waiting_pull_learns_of_a_reset(world: Any) -> None:
@@ -382,8 +385,8 @@ def test_waiting_pull_learns_of_a_reset(world: Any) -> None:
     later = hold(world, queue_offset=1)
     world.broker.offsets.set_reset("G", "T", 0, QueueOffset(0), world.now_ms)
     world.broker.held_pulls.sweep()
-    answer = answered(later)
-    assert (answer.code, answer.remark) == (21, "OFFSET_RESET")
+    response = answered(later)
+    assert (response.code, response.remark) == (21, "OFFSET_RESET")
 
 
 def test_waiting_pull_sees_the_subscription_of_its_wake(world: Any) -> None:
@@ -435,9 +438,9 @@ def test_failure_of_a_held_pull_is_answered(world: Any, monkeypatch: Any) -> Non
     send(world, b"y")
     monkeypatch.setattr(type(world.broker.store), "read", broken)
     world.broker.held_pulls.sweep()
-    answer = answered(later)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == "RuntimeError: disk on fire"
+    response = answered(later)
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert response.remark == "RuntimeError: disk on fire"
     assert world.broker.held_pulls.count == 0
 
 

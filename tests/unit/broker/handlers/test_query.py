@@ -29,25 +29,25 @@ def record(admin: Any, sent: Any) -> bytes:
     return bytes(admin.broker.store.record_view(log_offset))
 
 
-def joined(answer: Any) -> bytes:
-    return b"".join(answer.body)
+def joined(response: Any) -> bytes:
+    return b"".join(response.body)
 
 
 def test_by_key_in_the_order_of_the_log(admin: Any) -> None:
     sent = [admin.send("T", b"%d" % number, KEYS="k other") for number in range(3)]
     admin.send("T", b"x", KEYS="another")
-    answer = query(admin, "k")
-    assert answer.code == 0
-    assert joined(answer) == b"".join(record(admin, each) for each in sent)
-    assert int(answer.fields["indexLastUpdateTimestamp"]) == admin.now_ms
-    assert int(answer.fields["indexLastUpdatePhyoffset"]) > 0
+    response = query(admin, "k")
+    assert response.code == 0
+    assert joined(response) == b"".join(record(admin, each) for each in sent)
+    assert int(response.fields["indexLastUpdateTimestamp"]) == admin.now_ms
+    assert int(response.fields["indexLastUpdatePhyoffset"]) > 0
 
 
 def test_by_unique_key_whatever_max_num_says(admin: Any) -> None:
     sent = admin.send("T", UNIQ_KEY="7F00", KEYS="k")
     for kind in ("U", None):
-        answer = query(admin, "7F00", maxNum=0, _UNIQUE_KEY_QUERY="true", indexType=kind)
-        assert joined(answer) == record(admin, sent)
+        response = query(admin, "7F00", maxNum=0, _UNIQUE_KEY_QUERY="true", indexType=kind)
+        assert joined(response) == record(admin, sent)
 
 
 def test_by_tag(admin: Any) -> None:
@@ -64,17 +64,17 @@ def test_an_old_client_sends_no_index_type(admin: Any) -> None:
 def test_as_many_as_asked_for(admin: Any) -> None:
     for _ in range(5):
         admin.send("T", KEYS="k")
-    answer = query(admin, "k", maxNum=2)
-    assert len(answer.body) == 2
+    response = query(admin, "k", maxNum=2)
+    assert len(response.body) == 2
     assert query(admin, "k", maxNum=0).code == 22
     assert query(admin, "k", maxNum=-1).code == 22
 
 
 def test_nothing_found(admin: Any) -> None:
-    answer = query(admin, "k")
-    assert answer.code == 22
-    assert answer.remark == "can not find message, maybe time range not correct"
-    assert answer.fields == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
+    response = query(admin, "k")
+    assert response.code == 22
+    assert response.remark == "can not find message, maybe time range not correct"
+    assert response.fields == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
     admin.send("T", KEYS="k")
     assert query(admin, "k", topic="U").code == 22
     assert query(admin, "k", endTimestamp=admin.now_ms - 3_600_000).code == 22
@@ -89,16 +89,16 @@ def test_bad_queries(admin: Any) -> None:
 def test_by_log_offset(admin: Any) -> None:
     sent = admin.send("T", b"here")
     _host, log_offset = decode_message_id(sent.fields["msgId"])
-    answer = admin.ask(33, offset=log_offset, topic="T")
-    assert (answer.code, joined(answer)) == (0, record(admin, sent))
+    response = admin.ask(33, offset=log_offset, topic="T")
+    assert (response.code, joined(response)) == (0, record(admin, sent))
 
 
 @pytest.mark.parametrize("offset", [1, -1, 1 << 40, FOREVER])
 def test_no_record_at_a_log_offset(admin: Any, offset: int) -> None:
     admin.send("T", b"here")
-    answer = admin.ask(33, offset=offset, topic="T")
-    assert answer.code == 1
-    assert answer.remark == f"can not find message by the offset, {offset}"
+    response = admin.ask(33, offset=offset, topic="T")
+    assert response.code == 1
+    assert response.remark == f"can not find message by the offset, {offset}"
 
 
 def test_units_of_a_queue(admin: Any) -> None:
@@ -141,8 +141,8 @@ def test_units_without_a_group_or_of_one_offline(admin: Any) -> None:
 
 def test_units_that_are_not_there(admin: Any) -> None:
     admin.send("T")
-    answer = admin.ask(321, topic="T", queueId=0, index=1, count=1)
-    assert (answer.code, answer.body) == (0, b"")
-    assert answer.remark == "Index 1 of 0@T is not exist!"
-    answer = admin.ask(321, topic="T", queueId=3, index=0, count=1)
-    assert (answer.code, answer.remark) == (1, "3@T is not exist!")
+    response = admin.ask(321, topic="T", queueId=0, index=1, count=1)
+    assert (response.code, response.body) == (0, b"")
+    assert response.remark == "Index 1 of 0@T is not exist!"
+    response = admin.ask(321, topic="T", queueId=3, index=0, count=1)
+    assert (response.code, response.remark) == (1, "3@T is not exist!")

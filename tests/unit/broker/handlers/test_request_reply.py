@@ -45,9 +45,9 @@ def test_a_reply_reaches_its_producer_and_is_stored(admin: Any, code: int) -> No
     producer = admin.connect()
     admin.heartbeat(producer, "p1", producers=("pg",))
     wire = producer.context["wire"]
-    answer = reply(admin, code)
-    assert isinstance(answer, Deferred)
-    assert not answer.done
+    response = reply(admin, code)
+    assert isinstance(response, Deferred)
+    assert not response.done
     (pushed,) = wire.take(326)
     assert pushed.body == b"the reply"
     assert pushed.fields["topic"] == TOPIC
@@ -61,8 +61,8 @@ def test_a_reply_reaches_its_producer_and_is_stored(admin: Any, code: int) -> No
     assert properties["PUSH_REPLY_TIME"] == str(admin.now_ms)
     assert properties["MSG_REGION"] == "DefaultRegion"
     wire.answer(pushed, 0)
-    fields = answer.value.fields
-    assert answer.value.code == 0
+    fields = response.value.fields
+    assert response.value.code == 0
     assert (fields["queueId"], fields["queueOffset"]) == ("0", "0")
     assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("DefaultRegion", "true")
     record = admin.broker.store.record(decode_message_id(fields["msgId"])[1])
@@ -77,11 +77,11 @@ def test_under_sync_flush_the_answer_waits_for_the_disk(make_admin: Any) -> None
     admin.heartbeat(producer, "p1", producers=("pg",))
     wire = producer.context["wire"]
     admin.world.disk.hold()
-    answer = reply(admin)
+    response = reply(admin)
     wire.answer(wire.take(326)[0], 0)
-    assert not answer.done
+    assert not response.done
     admin.world.disk.release()
-    assert answer.value.code == 0
+    assert response.value.code == 0
 
 
 @pytest.mark.parametrize("how", ["refuses", "is silent", "goes away"])
@@ -89,25 +89,25 @@ def test_a_producer_that_does_not_take_it(admin: Any, how: str) -> None:
     producer = admin.connect()
     admin.heartbeat(producer, "p1", producers=("pg",))
     wire = producer.context["wire"]
-    answer = reply(admin)
+    response = reply(admin)
     if how == "refuses":
         wire.answer(wire.take(326)[0], 1)
     elif how == "is silent":
         wire.time_out()
     else:
         producer.lost()
-    assert answer.value.code == 1
-    assert answer.value.remark == "push reply message to <p1> fail."
-    assert answer.value.fields["MSG_REGION"] == "DefaultRegion"
+    assert response.value.code == 1
+    assert response.value.remark == "push reply message to <p1> fail."
+    assert response.value.fields["MSG_REGION"] == "DefaultRegion"
 
 
 def test_a_producer_that_is_not_there(admin: Any) -> None:
-    answer = reply(admin)
-    assert answer.code == 1
-    assert answer.remark == "push reply message fail, channel of <p1> not found."
-    answer = reply(admin, properties="CORRELATION_ID\x01c\x02")
-    assert answer.code == 1
-    assert "REPLY_TO_CLIENT" in answer.remark
+    response = reply(admin)
+    assert response.code == 1
+    assert response.remark == "push reply message fail, channel of <p1> not found."
+    response = reply(admin, properties="CORRELATION_ID\x01c\x02")
+    assert response.code == 1
+    assert "REPLY_TO_CLIENT" in response.remark
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_messages_that_cannot_be_stored_are_delivered_all_the_same(admin: Any) -
     producer = admin.connect()
     admin.heartbeat(producer, "p1", producers=("pg",))
     wire = producer.context["wire"]
-    answer = reply(admin, properties="REPLY_TO_CLIENT\x01p1\x02DELAY\x01never\x02")
+    response = reply(admin, properties="REPLY_TO_CLIENT\x01p1\x02DELAY\x01never\x02")
     wire.answer(wire.take(326)[0], 0)
-    assert answer.value.code == 0
-    assert (answer.value.fields["msgId"], answer.value.fields["queueOffset"]) == ("0", "0")
+    assert response.value.code == 0
+    assert (response.value.fields["msgId"], response.value.fields["queueOffset"]) == ("0", "0")

@@ -52,9 +52,9 @@ def header(code: int = V2, **changed: Any) -> SendMessageRequest:
     return cls(**values)
 
 
-def stored(world: Any, answer: Command) -> Record:
+def stored(world: Any, response: Command) -> Record:
     """The record a successful answer speaks of."""
-    ids = read_header(SendMessageResponse, answer.fields).msg_id
+    ids = read_header(SendMessageResponse, response.fields).msg_id
     record = world.broker.store.record(decode_message_id(ids.split(",")[0])[1])
     assert record is not None
     return record
@@ -68,14 +68,14 @@ def element(body: bytes, properties: bytes = b"", flag: int = 0) -> bytes:
 @pytest.mark.parametrize("code", [V1, V2])
 def test_send_creates_the_topic_stores_and_answers(world: Any, code: int) -> None:
     sent = header(code, flag=-7, properties={"KEYS": "k1", "TAGS": "a", "UNIQ_KEY": "U" * 32})
-    answer = world.ask(code, sent, b"hello")
-    assert answer.code == ResponseCode.SUCCESS
-    assert answer.remark is None
-    assert answer.fields["MSG_REGION"] == "DefaultRegion"
-    assert answer.fields["TRACE_ON"] == "true"
-    back = read_header(SendMessageResponse, answer.fields)
+    response = world.ask(code, sent, b"hello")
+    assert response.code == ResponseCode.SUCCESS
+    assert response.remark is None
+    assert response.fields["MSG_REGION"] == "DefaultRegion"
+    assert response.fields["TRACE_ON"] == "true"
+    back = read_header(SendMessageResponse, response.fields)
     assert (back.queue_id, back.queue_offset, back.transaction_id) == (1, 0, "U" * 32)
-    record = stored(world, answer)
+    record = stored(world, response)
     assert back.msg_id.startswith("7F00000100002A9F")
     assert (record.topic, record.body, record.queue_id) == (b"T", b"hello", 1)
     assert (record.flag, record.sys_flag, record.reconsume_times) == (-7, 0, 0)
@@ -97,11 +97,11 @@ def test_send_creates_the_topic_stores_and_answers(world: Any, code: int) -> Non
 
 
 def test_missing_unique_key_is_made_and_pop_check_point_dropped(world: Any) -> None:
-    answer = world.ask(V2, header(properties={"POP_CK": "x", "A": "b"}), b"1")
-    properties = decode_properties(stored(world, answer).properties)
+    response = world.ask(V2, header(properties={"POP_CK": "x", "A": "b"}), b"1")
+    properties = decode_properties(stored(world, response).properties)
     assert "POP_CK" not in properties
     assert len(properties["UNIQ_KEY"]) == 32
-    assert answer.fields["transactionId"] == properties["UNIQ_KEY"]
+    assert response.fields["transactionId"] == properties["UNIQ_KEY"]
 
 
 def test_queue_below_zero_is_chosen_by_the_broker(world: Any) -> None:
@@ -201,10 +201,10 @@ def test_refused_with_the_documented_answer(
 ) -> None:
     world = make_world(properties)
     before = world.broker.store.max_log_offset
-    answer = world.ask(V2, header(**changed), body)
-    assert (answer.code, remark in (answer.remark or "")) == (code, True), answer.remark
-    assert answer.fields["MSG_REGION"] == "DefaultRegion"
-    assert answer.fields["TRACE_ON"] == "true"
+    response = world.ask(V2, header(**changed), body)
+    assert (response.code, remark in (response.remark or "")) == (code, True), response.remark
+    assert response.fields["MSG_REGION"] == "DefaultRegion"
+    assert response.fields["TRACE_ON"] == "true"
     assert world.broker.store.max_log_offset == before
 
 
@@ -220,9 +220,9 @@ def test_read_only_broker_refuses_order_topics_only(make_world: Callable[..., An
 def test_bad_header_is_a_system_error(world: Any) -> None:
     request = new_request(V2, header(), b"x")
     del request.fields["e"]
-    answer = world.dispatch(request)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "<e>" in answer.remark
+    response = world.dispatch(request)
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert "<e>" in response.remark
 
 
 def test_body_of_4_mib_is_stored_and_one_byte_more_refused(world: Any) -> None:
@@ -237,8 +237,8 @@ def test_body_of_4_mib_is_stored_and_one_byte_more_refused(world: Any) -> None:
 
 
 def test_properties_over_their_limit(world: Any) -> None:
-    answer = world.ask(V2, header(properties={"long": "x" * 32_767}), b"x")
-    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    response = world.ask(V2, header(properties={"long": "x" * 32_767}), b"x")
+    assert response.code == ResponseCode.MESSAGE_ILLEGAL
 
 
 def test_multi_tag_topic_marks_its_messages(world: Any) -> None:
@@ -279,10 +279,10 @@ def test_a_message_that_only_names_light_queues_is_stored(world: Any) -> None:
 
 def test_delayed_message_waits_in_its_level(world: Any) -> None:
     properties = {"DELAY": "3", "TIMER_DELAY_SEC": "5"}
-    answer = world.ask(V2, header(properties=properties), b"later")
-    assert answer.code == ResponseCode.SUCCESS
-    assert answer.fields["queueId"] == "1"
-    record = stored(world, answer)
+    response = world.ask(V2, header(properties=properties), b"later")
+    assert response.code == ResponseCode.SUCCESS
+    assert response.fields["queueId"] == "1"
+    record = stored(world, response)
     assert (record.topic, record.queue_id) == (b"SCHEDULE_TOPIC_XXXX", 2)
     kept = decode_properties(record.properties)
     assert (kept["REAL_TOPIC"], kept["REAL_QID"], kept["DELAY"]) == ("T", "1", "3")
@@ -291,8 +291,8 @@ def test_delayed_message_waits_in_its_level(world: Any) -> None:
 
 
 def test_level_above_the_highest_is_the_highest(world: Any) -> None:
-    answer = world.ask(V2, header(properties={"DELAY": "99"}), b"later")
-    assert stored(world, answer).queue_id == 17
+    response = world.ask(V2, header(properties={"DELAY": "99"}), b"later")
+    assert stored(world, response).queue_id == 17
 
 
 def test_retry_beyond_the_limit_is_a_dead_letter(world: Any) -> None:
@@ -310,8 +310,8 @@ def test_retry_beyond_the_limit_is_a_dead_letter(world: Any) -> None:
 def test_retry_of_a_group_that_consumes_in_order_is_a_dead_letter(world: Any) -> None:
     queue = MessageQueue("T", "broker-a", 0)
     world.broker.locks.lock("G", "client", [queue], world.now_ms)
-    answer = world.ask(V2, header(topic="%RETRY%G", queue_id=0), b"x")
-    assert stored(world, answer).topic == b"%DLQ%G"
+    response = world.ask(V2, header(topic="%RETRY%G", queue_id=0), b"x")
+    assert stored(world, response).topic == b"%DLQ%G"
 
 
 def test_retry_of_a_transaction_message_is_no_half_message(world: Any) -> None:
@@ -326,9 +326,9 @@ def test_retry_of_a_transaction_message_is_no_half_message(world: Any) -> None:
 
 def test_batch_is_stored_as_records_with_their_own_properties(world: Any) -> None:
     body = element(b"one", b"KEYS\x01k\x02") + element(b"two", flag=5) + element(b"")
-    answer = world.ask(BATCH, header(batch=True, properties={"UNIQ_KEY": "B"}), body)
-    assert answer.code == ResponseCode.SUCCESS
-    back = read_header(SendMessageResponse, answer.fields)
+    response = world.ask(BATCH, header(batch=True, properties={"UNIQ_KEY": "B"}), body)
+    assert response.code == ResponseCode.SUCCESS
+    back = read_header(SendMessageResponse, response.fields)
     assert (back.queue_id, back.queue_offset, back.transaction_id) == (1, 0, "B")
     offsets = [decode_message_id(one)[1] for one in back.msg_id.split(",")]
     records = [world.broker.store.record(LogOffset(one)) for one in offsets]
@@ -340,8 +340,8 @@ def test_batch_is_stored_as_records_with_their_own_properties(world: Any) -> Non
 
 
 def test_single_send_code_with_the_batch_mark_is_a_batch(world: Any) -> None:
-    answer = world.ask(V1, header(V1, batch=True), element(b"a") + element(b"b"))
-    assert answer.fields["msgId"].count(",") == 1
+    response = world.ask(V1, header(V1, batch=True), element(b"a") + element(b"b"))
+    assert response.fields["msgId"].count(",") == 1
 
 
 def test_batch_topic_keeps_a_batch_in_one_record(world: Any) -> None:
@@ -349,15 +349,15 @@ def test_batch_topic_keeps_a_batch_in_one_record(world: Any) -> None:
     world.broker.topics.put(TopicConfig("B", attributes=attributes), world.now_ms)
     body = element(b"one") + element(b"two")
     batch = header(topic="B", batch=True, properties={"UNIQ_KEY": "K"})
-    answers = [world.ask(BATCH, batch, body) for _ in range(2)]
-    assert [one.fields["batchUniqId"] for one in answers] == ["K", "K"]
-    assert [one.fields["queueOffset"] for one in answers] == ["0", "2"]
-    record = stored(world, answers[1])
+    responses = [world.ask(BATCH, batch, body) for _ in range(2)]
+    assert [one.fields["batchUniqId"] for one in responses] == ["K", "K"]
+    assert [one.fields["queueOffset"] for one in responses] == ["0", "2"]
+    record = stored(world, responses[1])
     assert record.body == body
     assert record.sys_flag & 0xC0 == 0xC0
     properties = decode_properties(record.properties)
     assert (properties["INNER_NUM"], properties["INNER_BASE"]) == ("2", "2")
-    ids = read_header(SendMessageResponse, answers[1].fields).msg_id
+    ids = read_header(SendMessageResponse, responses[1].fields).msg_id
     view = world.broker.store.record_view(decode_message_id(ids)[1])
     assert [bytes(one.body) for one in decode_messages(view)] == [b"one", b"two"]
     for junk in (b"junk", body[:-4], b"\xff" * 4 + body[4:]):
@@ -384,19 +384,19 @@ def test_sync_flush_does_not_delay_senders_that_do_not_wait(
 ) -> None:
     world = make_world("flushDiskType=SYNC_FLUSH\n")
     world.disk.hold()
-    answer = world.dispatch(new_request(V2, header(properties={"WAIT": "false"}), b"a"))
-    assert isinstance(answer, Command)
-    assert answer.code == ResponseCode.SUCCESS
+    response = world.dispatch(new_request(V2, header(properties={"WAIT": "false"}), b"a"))
+    assert isinstance(response, Command)
+    assert response.code == ResponseCode.SUCCESS
 
 
 def test_flush_that_takes_too_long_is_told(make_world: Callable[..., Any]) -> None:
     world = make_world("flushDiskType=SYNC_FLUSH\nsyncFlushTimeout=1000\n")
     world.disk.hold()
-    answer = world.dispatch(new_request(V2, header(), b"a"))
+    response = world.dispatch(new_request(V2, header(), b"a"))
     world.pass_time(1_100)
-    assert answer.done
-    assert answer.value.code == ResponseCode.FLUSH_DISK_TIMEOUT
-    assert answer.value.fields["queueOffset"] == "0"
+    assert response.done
+    assert response.value.code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert response.value.fields["queueOffset"] == "0"
 
 
 def test_too_many_waiting_sends_are_told_to_come_back(make_world: Callable[..., Any]) -> None:
@@ -424,8 +424,8 @@ def test_a_disk_that_does_not_keep_up_is_busy(world: Any, monkeypatch: Any) -> N
     world.disk.hold()
     codes = [world.ask(V2, header(), b"x" * 300).code for _ in range(6)]
     assert codes == [ResponseCode.SUCCESS] * 3 + [ResponseCode.SYSTEM_BUSY] * 3
-    answer = world.ask(V2, header(), b"x")
-    assert answer.remark == "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+    response = world.ask(V2, header(), b"x")
+    assert response.remark == "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
     world.disk.release()
     assert world.ask(V2, header(), b"x").code == ResponseCode.SUCCESS
 
@@ -433,9 +433,9 @@ def test_a_disk_that_does_not_keep_up_is_busy(world: Any, monkeypatch: Any) -> N
 def test_closed_store_is_not_available(world: Any) -> None:
     world.ask(V2, header(), b"x")
     world.broker.store.close(world.now_ms)
-    answer = world.ask(V2, header(), b"x")
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert (answer.remark or "").startswith("service not available now.")
+    response = world.ask(V2, header(), b"x")
+    assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (response.remark or "").startswith("service not available now.")
 
 
 def test_a_damaged_log_takes_no_sends_and_says_where(world: Any) -> None:
@@ -445,9 +445,9 @@ def test_a_damaged_log_takes_no_sends_and_says_where(world: Any) -> None:
     region = store._log.region(0)
     region.write(log_offset + 90, b"y")
     assert store.read("T", int(first.fields["queueId"]), 0, 1).count == 0
-    answer = world.ask(V2, header(), b"x")
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert f"is damaged at byte {log_offset}: the body does not" in answer.remark
+    response = world.ask(V2, header(), b"x")
+    assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert f"is damaged at byte {log_offset}: the body does not" in response.remark
     assert runtime_table(world.broker, world.now_ms)["commitLogDamage"] == str(store.damage)
 
 
@@ -457,9 +457,9 @@ def test_a_topic_that_cannot_be_saved_is_said_and_saved_later(world: Any, monkey
 
     monkeypatch.setattr(world.files, "append", full)
     monkeypatch.setattr(world.files, "replace", full)
-    answer = world.ask(V2, header(), b"x")
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert answer.remark == "the change is not saved: No space left on device"
+    response = world.ask(V2, header(), b"x")
+    assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert response.remark == "the change is not saved: No space left on device"
     assert "T" not in world.files.load("topics.json")["topicConfigTable"]
     monkeypatch.undo()
     world.broker.saver.tick()

@@ -37,8 +37,8 @@ class Popper:
                 "j": "0", "k": "false", "m": "false",
             }  # fmt: skip
             request = new_request(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body.encode())
-            answer = self.world.dispatch(request)
-            assert not isinstance(answer, Deferred) and answer.code == ResponseCode.SUCCESS
+            response = self.world.dispatch(request)
+            assert not isinstance(response, Deferred) and response.code == ResponseCode.SUCCESS
 
     def request(self, **changes: Any) -> Command | Deferred:
         """The response to a pop, after all its steps."""
@@ -48,31 +48,31 @@ class Popper:
             "init_mode": 0, **changes,
         }  # fmt: skip
         request = new_request(RequestCode.POP_MESSAGE, PopMessageRequest(**asked))
-        answer: Any = self.world.dispatch(request)
+        response: Any = self.world.dispatch(request)
         # The first pop after a restart runs the steps of recovery.
-        return finish(answer) if isinstance(answer, Generator) else answer
+        return finish(response) if isinstance(response, Generator) else response
 
     def pop(self, **changes: Any) -> list[tuple[str, str]]:
         """Body and handle of each message."""
-        answer = self.request(**changes)
-        if isinstance(answer, Deferred):
-            assert answer.done, "the pop waits"
-            answer = answer.value
-        return self.messages(answer)
+        response = self.request(**changes)
+        if isinstance(response, Deferred):
+            assert response.done, "the pop waits"
+            response = response.value
+        return self.messages(response)
 
-    def messages(self, answer: Command) -> list[tuple[str, str]]:
-        if answer.code != ResponseCode.SUCCESS:
+    def messages(self, response: Command) -> list[tuple[str, str]]:
+        if response.code != ResponseCode.SUCCESS:
             return []
-        starts = read_offsets(answer.fields["startOffsetInfo"])
+        starts = read_offsets(response.fields["startOffsetInfo"])
         found = []
-        for message in decode_messages(b"".join(answer.body)):
+        for message in decode_messages(b"".join(response.body)):
             handle = message.properties.get("POP_CK")
             if handle is None:
                 handle = PopHandle(
                     starts["0", message.queue_id][0],
-                    int(answer.fields["popTime"]),
-                    int(answer.fields["invisibleTime"]),
-                    int(answer.fields["reviveQid"]),
+                    int(response.fields["popTime"]),
+                    int(response.fields["invisibleTime"]),
+                    int(response.fields["reviveQid"]),
                     RetryKind.NORMAL,
                     "broker-a",
                     message.queue_id,

@@ -35,12 +35,12 @@ def test_a_full_record_and_another_time_are_written_first(monkeypatch: pytest.Mo
     monkeypatch.setattr(ack_batcher, "MESSAGES_MAX", 2)
     log: Any = Log()
     batcher = ack_batcher.AckBatcher(log, lambda _flush: None, lambda: 1)
-    answers = [batcher.add(KEY, QueueOffset(number), 900, 0) for number in range(3)]
+    responses = [batcher.add(KEY, QueueOffset(number), 900, 0) for number in range(3)]
     assert log.written == [((0, 1), 900)]
-    answers.append(batcher.add(KEY, QueueOffset(3), 800, 0))
+    responses.append(batcher.add(KEY, QueueOffset(3), 800, 0))
     batcher.flush()
     assert log.written == [((0, 1), 900), ((2,), 900), ((3,), 800)]
-    assert all(answer.value is PutStatus.PUT_OK for answer in answers)
+    assert all(response.value is PutStatus.PUT_OK for response in responses)
 
 
 @pytest.mark.logs_tracebacks
@@ -49,6 +49,6 @@ def test_an_error_answers_its_acknowledgements_and_no_others() -> None:
     log.fails = True
     batcher = ack_batcher.AckBatcher(log, lambda _flush: None, lambda: 1)
     other = KEY._replace(queue_id=1)
-    answers = [batcher.add(key, QueueOffset(0), 900, 0) for key in (KEY, other)]
+    responses = [batcher.add(key, QueueOffset(0), 900, 0) for key in (KEY, other)]
     batcher.flush()
-    assert [one.value for one in answers] == [PutStatus.UNKNOWN_ERROR, PutStatus.PUT_OK]
+    assert [one.value for one in responses] == [PutStatus.UNKNOWN_ERROR, PutStatus.PUT_OK]

@@ -33,12 +33,12 @@ def test_a_pop_on_a_full_disk_gets_an_error_and_messages_once_there_is_room(
     fill(world, True)
     with caplog.at_level(logging.INFO, logger="turbopump.broker.pop.service"):
         for _ in range(3):
-            answer = popper.request(poll_time=poll_ms, order=is_ordered)
-            if isinstance(answer, Deferred):
-                assert answer.done, "the pop waits"
-                answer = answer.value
-            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert "disk is full" in code_of(answer)[1]
+            response = popper.request(poll_time=poll_ms, order=is_ordered)
+            if isinstance(response, Deferred):
+                assert response.done, "the pop waits"
+                response = response.value
+            assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "disk is full" in code_of(response)[1]
         assert len(caplog.messages) == 1
         metrics, _ = render(CounterSnapshot.take(world.broker, world.now_ms), "")
         (line,) = re.findall(rb"(?m)^turbopump_pops_refused_total\S* (\S+)", metrics)

@@ -52,8 +52,8 @@ def test_an_acknowledgement_of_a_time_to_come_is_refused(popper: Popper) -> None
     popper.send("a")
     [(_, good)] = popper.pop()
     end = popper.world.broker.store.max_log_offset
-    answer = popper.ack(good, extra_info=handle(popped=str(2**61)))
-    assert answer.code == ResponseCode.SYSTEM_ERROR
+    response = popper.ack(good, extra_info=handle(popped=str(2**61)))
+    assert response.code == ResponseCode.SYSTEM_ERROR
     assert popper.world.broker.store.max_log_offset == end
 
 
@@ -62,8 +62,8 @@ def test_times_that_no_message_is_hidden_for(popper: Popper, invisible_ms: int) 
     popper.send("a")
     [(_, good)] = popper.pop()
     header = ChangeInvisibleTimeRequest("g", "T", 0, good, 0, invisible_ms)
-    answer = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-    assert answer.code == ResponseCode.INVALID_PARAMETER
+    response = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+    assert response.code == ResponseCode.INVALID_PARAMETER
     popper.world.pass_time(INVISIBLE_MS + 300)
     assert [body for body, _ in popper.pop()] == ["a"]
 
@@ -140,8 +140,8 @@ def test_the_rest_of_a_batch_with_such_a_group_is_acknowledged(popper: Popper, n
         "rq": int(revive), "q": 0, "b": "AQ==",
     }  # fmt: skip
     body = json.dumps({"brokerName": "broker-a", "acks": [{**entry, "c": name}, entry]})
-    answer = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
-    assert answer.code == ResponseCode.SUCCESS
+    response = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
+    assert response.code == ResponseCode.SUCCESS
     popper.world.pass_time(INVISIBLE_MS + 300)
     assert popper.pop() == []
 
@@ -186,9 +186,9 @@ def test_a_waiting_pop_that_fails_is_answered_and_the_next_one_wakes(
         patched.setattr(type(world.broker.pop.popping), "next_offset", lambda _self, *of: fail(*of))
         popper.send("a")
         world.turn()
-    answers = [one.value for one in waits if isinstance(one, Deferred) and one.done]
-    assert [each.code for each in answers] == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]
-    assert "a disk" in answers[0].remark
+    responses = [one.value for one in waits if isinstance(one, Deferred) and one.done]
+    assert [each.code for each in responses] == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]
+    assert "a disk" in responses[0].remark
 
 
 def test_a_group_whose_name_a_file_brought_is_answered(popper: Popper) -> None:
@@ -198,10 +198,10 @@ def test_a_group_whose_name_a_file_brought_is_answered(popper: Popper) -> None:
     popper.world.broker.groups.put(group, popper.world.now_ms)
     popper.send("a")
     for _ in range(2):
-        answer = popper.request(consumer_group="g\x02")
-        answer = answer.value if isinstance(answer, Deferred) else answer
-        assert isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_ERROR
-        assert "check points are not stored" in (answer.remark or "")
+        response = popper.request(consumer_group="g\x02")
+        response = response.value if isinstance(response, Deferred) else response
+        assert isinstance(response, Command) and response.code == ResponseCode.SYSTEM_ERROR
+        assert "check points are not stored" in (response.remark or "")
     assert [body for body, _ in popper.pop()] == ["a"]
 
 
@@ -241,8 +241,8 @@ def send_record(popper: Popper, properties: dict[str, str], body: bytes, **field
         "i": encode_properties(properties).decode(), "j": "0", "k": "false", "m": "false", **fields,
     }  # fmt: skip
     request = new_request(RequestCode.SEND_MESSAGE_V2, fields=asked, body=body)
-    answer = popper.world.dispatch(request)
-    return answer.value if isinstance(answer, Deferred) else answer
+    response = popper.world.dispatch(request)
+    return response.value if isinstance(response, Deferred) else response
 
 
 def test_the_revive_topic_takes_the_records_of_brokers_alone(popper: Popper) -> None:
@@ -265,9 +265,9 @@ def test_the_revive_topic_takes_the_records_of_brokers_alone(popper: Popper) -> 
     ]
     end = world.broker.store.max_log_offset
     for properties, body in refused:
-        answer = send_record(popper, properties, body)
-        assert answer.code == ResponseCode.MESSAGE_ILLEGAL, properties
-        assert "no record of a broker" in (answer.remark or "")
+        response = send_record(popper, properties, body)
+        assert response.code == ResponseCode.MESSAGE_ILLEGAL, properties
+        assert "no record of a broker" in (response.remark or "")
     assert send_record(popper, {"TAGS": "ck"}, point, m="true").code != ResponseCode.SUCCESS
     assert world.broker.store.max_log_offset == end
     for properties, body in (({"TAGS": "ck", **due}, point), ({"TAGS": "ack", **due}, ack)):

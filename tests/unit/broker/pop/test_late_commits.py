@@ -11,8 +11,8 @@ from turbopump.net.wire.headers.offsets import UpdateConsumerOffsetRequest
 
 def set_mode(world: World, mode: str) -> None:
     members = {"topic": "T", "consumerGroup": "g", "mode": mode, "popShareQueueNum": 0}
-    answer = world.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, dump(members))
-    assert answer.code == ResponseCode.SUCCESS
+    response = world.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, dump(members))
+    assert response.code == ResponseCode.SUCCESS
 
 
 def commit(world: World, queue_offset: int) -> int:

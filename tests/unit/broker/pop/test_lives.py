@@ -20,8 +20,8 @@ REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
 
 def delete_topic(popper: Popper) -> None:
-    answer = popper.world.ask_fields(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
-    assert answer.code == ResponseCode.SUCCESS
+    response = popper.world.ask_fields(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert response.code == ResponseCode.SUCCESS
     popper.world.now_ms += 1
 
 
@@ -37,8 +37,8 @@ def make_again(popper: Popper) -> None:
 
 def delete_group(popper: Popper) -> None:
     fields = {"groupName": "g", "cleanOffset": "true"}
-    answer = popper.world.ask_fields(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-    assert answer.code == ResponseCode.SUCCESS
+    response = popper.world.ask_fields(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+    assert response.code == ResponseCode.SUCCESS
     popper.world.now_ms += 1
 
 
@@ -100,8 +100,8 @@ def test_a_handle_of_before_acknowledges_nothing(popper: Popper, end: Any) -> No
     end(popper)
     popper.send("new")
     popper.pop()
-    answer: Command = popper.ack(old)
-    assert answer.code == ResponseCode.NO_MESSAGE
+    response: Command = popper.ack(old)
+    assert response.code == ResponseCode.NO_MESSAGE
     popper.world.pass_time(5_000)
     assert "new" in bodies(popper)
 
@@ -212,9 +212,9 @@ def test_an_online_consumer_begins_at_the_first_message_of_the_next_life(popper:
         "maxMsgNums": "8", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "1",
         "subscription": "*", "expressionType": "TAG",
     }  # fmt: skip
-    answer = world.ask_fields(RequestCode.PULL_MESSAGE, pull)
-    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
-    assert answer.fields["nextBeginOffset"] == "0"
+    response = world.ask_fields(RequestCode.PULL_MESSAGE, pull)
+    assert response.code == ResponseCode.PULL_OFFSET_MOVED
+    assert response.fields["nextBeginOffset"] == "0"
     assert world.ask_fields(RequestCode.PULL_MESSAGE, pull).code == ResponseCode.SUCCESS
 
 

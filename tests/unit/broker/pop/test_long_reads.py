@@ -52,15 +52,15 @@ def test_one_sweep_reads_a_bounded_part(popper: Popper) -> None:
 def test_an_empty_answer_says_how_much_is_left(popper: Popper) -> None:
     for _ in range(10):
         popper.send(*["x"] * 100, tag="other")
-    answer = popper.request(exp_type="TAG", exp="B", poll_time=0)
-    assert not isinstance(answer, Deferred)
-    assert answer.code == ResponseCode.POLLING_TIMEOUT
-    assert int(answer.fields["restNum"]) == 200
+    response = popper.request(exp_type="TAG", exp="B", poll_time=0)
+    assert not isinstance(response, Deferred)
+    assert response.code == ResponseCode.POLLING_TIMEOUT
+    assert int(response.fields["restNum"]) == 200
 
 
 def test_a_pop_without_a_poll_time_does_not_wait_for_a_clock_that_is_ahead(popper: Popper) -> None:
-    answer = popper.request(poll_time=0, born_time=popper.world.now_ms + 60_000)
-    assert not isinstance(answer, Deferred) and answer.code == ResponseCode.POLLING_TIMEOUT
+    response = popper.request(poll_time=0, born_time=popper.world.now_ms + 60_000)
+    assert not isinstance(response, Deferred) and response.code == ResponseCode.POLLING_TIMEOUT
     waits = popper.request(poll_time=5_000, born_time=popper.world.now_ms + 60_000)
     popper.world.pass_time(5_000)
     assert isinstance(waits, Deferred) and waits.done

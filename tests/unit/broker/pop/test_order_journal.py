@@ -67,8 +67,8 @@ def test_the_time_of_a_message_that_was_changed_holds(popper: Popper) -> None:
     popper.send("a")
     [(_, handle)] = popper.pop(order=True)
     header = ChangeInvisibleTimeRequest("g", "T", 0, handle, 0, LONG_MS)
-    answer = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-    assert answer.code == ResponseCode.SUCCESS
+    response = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+    assert response.code == ResponseCode.SUCCESS
     lead_anew(popper)
     popper.world.pass_time(2_000)
     assert bodies(popper) == []
@@ -114,10 +114,10 @@ def test_no_pop_and_no_acknowledgement_is_answered_before_its_record_is_safe(
     popper = Popper(world)
     popper.send("a", "b")
     world.disk.hold()
-    answer = popper.request(order=True, max_msg_nums=1, invisible_time=LONG_MS)
-    assert isinstance(answer, Deferred) and not answer.done
+    response = popper.request(order=True, max_msg_nums=1, invisible_time=LONG_MS)
+    assert isinstance(response, Deferred) and not response.done
     world.disk.release()
-    [(body, handle)] = popper.messages(answer.value)
+    [(body, handle)] = popper.messages(response.value)
     assert body == "a"
     world.disk.hold()
     acked = world.dispatch(popper.acknowledgement(handle))
@@ -136,8 +136,8 @@ def test_acknowledgements_of_a_batch_request_are_in_the_log_too(popper: Popper) 
         "pt": handle.pop_time_ms, "it": handle.invisible_ms, "b": "Aw==",
     }  # fmt: skip
     body = dump({"brokerName": "broker-a", "acks": [entry]})
-    answer = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
-    assert answer.code == ResponseCode.SUCCESS
+    response = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
+    assert response.code == ResponseCode.SUCCESS
     lead_anew(popper)
     assert bodies(popper) == [] and popper.world.broker.offsets.query("g", "T", 0) == 2
     assert popper.ack(popped[2][1]).code == ResponseCode.SUCCESS
@@ -161,8 +161,8 @@ def test_unwritable_pops_are_answered_with_an_error_and_popped_again_at_once(
         failing.setattr(ReviveLog, "add_ordered", lambda *_: refused)
         assert popper.ack(handle).code == ResponseCode.SYSTEM_ERROR
         header = ChangeInvisibleTimeRequest("g", "T", 0, handle, 0, LONG_MS)
-        answer = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
+        response = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        assert response.code == ResponseCode.SYSTEM_ERROR
     assert popper.ack(handle).code == ResponseCode.SUCCESS
 
 

@@ -36,10 +36,10 @@ def send(world: World, topic: str, body: str, **properties: str) -> None:
         "g": str(world.now_ms), "h": "0", "i": encode_properties(properties).decode(),
         "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
-    answer: Any = world.dispatch(
+    response: Any = world.dispatch(
         new_request(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body.encode())
     )
-    assert answer.code == ResponseCode.SUCCESS
+    assert response.code == ResponseCode.SUCCESS
 
 
 def pop(world: World, group: str, topic: str) -> list[tuple[str, str]]:
@@ -54,10 +54,10 @@ def pop(world: World, group: str, topic: str) -> list[tuple[str, str]]:
         born_time=world.now_ms,
         init_mode=0,
     )
-    answer = world.ask(RequestCode.POP_MESSAGE, request)
-    if answer.code != ResponseCode.SUCCESS:
+    response = world.ask(RequestCode.POP_MESSAGE, request)
+    if response.code != ResponseCode.SUCCESS:
         return []
-    found = decode_messages(b"".join(answer.body))
+    found = decode_messages(b"".join(response.body))
     return [(one.topic, bytes(one.body).decode()) for one in found]
 
 
@@ -135,8 +135,8 @@ def test_a_group_that_pulls_now_finds_them_in_the_topic_that_it_reads(pops: Worl
     send(pops, "c", "popped")
     assert pop(pops, "g", "c") == [("c", "popped")]
     members = {"topic": "c", "consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0}
-    answer = pops.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, dump(members))
-    assert answer.code == ResponseCode.SUCCESS
+    response = pops.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, dump(members))
+    assert response.code == ResponseCode.SUCCESS
     pops.pass_time(3_000)
     assert (stored(pops, "%RETRY%g"), stored(pops, "%RETRY%g_c")) == (1, 0)
 
@@ -147,11 +147,11 @@ def test_the_deletion_of_one_topic_keeps_the_retry_topic_of_the_other(pops: Worl
     assert pop(pops, "a", "b_c")
     pops.pass_time(3_000)
     assert pop(pops, "a_b", "c")
-    answer: Any = pops.dispatch(
+    response: Any = pops.dispatch(
         new_request(RequestCode.DELETE_TOPIC_IN_BROKER, fields={"topic": "c"})
     )
     pops.pass_time(1_000)
-    assert answer is not None
+    assert response is not None
     assert pops.broker.topics.peek("c") is None
     assert pop(pops, "a", "b_c") == [("b_c", "for a")]
 
@@ -269,8 +269,8 @@ def test_an_owner_is_read_after_a_restart_and_lists_of_topics_have_it(pops: Worl
     saved.load()
     topic = saved.peek(SHARED)
     assert topic is not None and topic.attributes == {OWNER: "a"}
-    answer = pops.ask_fields(RequestCode.GET_TOPIC_CONFIG, {"topic": SHARED})
-    assert TopicConfig.decode(b"".join([bytes(answer.body)])).attributes == {OWNER: "a"}
+    response = pops.ask_fields(RequestCode.GET_TOPIC_CONFIG, {"topic": SHARED})
+    assert TopicConfig.decode(b"".join([bytes(response.body)])).attributes == {OWNER: "a"}
 
 
 def test_a_client_sets_no_owner(pops: World) -> None:
@@ -279,8 +279,8 @@ def test_a_client_sets_no_owner(pops: World) -> None:
         "writeQueueNums": "1", "perm": "6", "topicFilterType": "SINGLE_TAG",
         "attributes": f"+{OWNER}=a",
     }  # fmt: skip
-    answer: Any = pops.dispatch(new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields))
-    assert answer.code != ResponseCode.SUCCESS
+    response: Any = pops.dispatch(new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields))
+    assert response.code != ResponseCode.SUCCESS
     assert pops.broker.topics.peek("%RETRY%a_b_d") is None
 
 

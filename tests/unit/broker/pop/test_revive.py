@@ -162,16 +162,16 @@ def test_an_offset_that_was_reset_stays_though_a_check_point_becomes_safe(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     popper.send("a", "b")
-    broker, answers = popper.world.broker, []
+    broker, responses = popper.world.broker, []
 
     def later(*_put: object) -> Deferred[PutStatus]:
-        answers.append(Deferred[PutStatus]())
-        return answers[-1]
+        responses.append(Deferred[PutStatus]())
+        return responses[-1]
 
     monkeypatch.setattr(broker.role, "when_safe", later)
     popper.request()
     broker.offsets.set_reset("g", "T", 0, QueueOffset(1), popper.world.now_ms)
-    for each in answers:
+    for each in responses:
         each.resolve(PutStatus.PUT_OK)
     assert broker.offsets.query("g", "T", 0) == 1
 

@@ -115,9 +115,9 @@ def test_unacknowledged_messages_come_to_consumers_at_another_master(replica: Po
     assert decode_properties(first.properties)["1ST_POP_TIME"] == str(point.key.pop_time_ms)
     assert replica.world.broker.store.max_log_offset == end
     header = PopMessageRequest(GROUP, "T", -1, 32, 60_000, 0, 0, 0)
-    answer = other.ask(RequestCode.POP_MESSAGE, header)
-    assert answer.code == 0
-    assert b"UNIQ_KEY\x01a" in b"".join(answer.body)
+    response = other.ask(RequestCode.POP_MESSAGE, header)
+    assert response.code == 0
+    assert b"UNIQ_KEY\x01a" in b"".join(response.body)
     replica.pass_time(60_000)
     assert bodies(other, RETRY) == [b"a", b"c"]
     assert bodies(other, REVIVE) == [], "no check point leaves by itself"
@@ -251,14 +251,14 @@ class Acting(Popped):
 
     def popped(self, **more: Any) -> dict[str, str]:
         """Handles of the messages that one pop returns, by body."""
-        answer = self.ask_pop(**more)
-        if answer.code:
+        response = self.ask_pop(**more)
+        if response.code:
             return {}
         found = {}
-        for one in decode_messages(b"".join(answer.body)):
-            start = read_offsets(answer.fields["startOffsetInfo"])["0", one.queue_id][0]
-            handle = f"{start} {answer.fields['popTime']} {answer.fields['invisibleTime']}"
-            handle += f" {answer.fields['reviveQid']} 0 b {one.queue_id} {one.queue_offset}"
+        for one in decode_messages(b"".join(response.body)):
+            start = read_offsets(response.fields["startOffsetInfo"])["0", one.queue_id][0]
+            handle = f"{start} {response.fields['popTime']} {response.fields['invisibleTime']}"
+            handle += f" {response.fields['reviveQid']} 0 b {one.queue_id} {one.queue_offset}"
             found[bytes(one.body).decode()] = one.properties.get("POP_CK", handle)
         return found
 
@@ -339,8 +339,8 @@ def test_a_change_of_time_is_noted(acting: Acting) -> None:
     parts = PopHandle.parse(handle)
     at = parts.queue_offset or 0
     header = ChangeInvisibleTimeRequest(GROUP, "T", parts.queue_id, handle, at, 20_000)
-    answer = acting.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-    assert answer.code == 0
+    response = acting.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+    assert response.code == 0
     acting.pass_time(10_000)
     assert bodies(other, RETRY) == [b"b"]
     acting.pass_time(11_000)

@@ -275,10 +275,10 @@ def test_replica_registers_under_its_id_and_hears_of_its_master(tmp_path: Path) 
     assert (header.broker_id, header.ha_server_addr) == (2, "10.0.0.9:7000")
     leaves = read_header(UnRegisterBrokerRequest, registration.unregister_request().fields)
     assert leaves.broker_id == 2
-    assert registration.take_answer(Command(0), 5)
+    assert registration.take_response(Command(0), 5)
     assert notified == []
     fields = {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
-    assert registration.take_answer(Command(0, fields=fields), 5)
+    assert registration.take_response(Command(0, fields=fields), 5)
     assert notified == [("10.0.0.1:10911", "10.0.0.1:10912")]
 
 
@@ -331,13 +331,13 @@ def test_without_name_servers_nothing_waits(tmp_path: Path) -> None:
 
 def test_answer_may_name_ordered_topics(tmp_path: Path) -> None:
     registration, topics = make(tmp_path)
-    answer = Command(0, flag=1, body=b'{"table":{"T":"broker-a:4","Gone":"broker-a:1"}}')
-    assert registration.take_answer(answer, 5)
+    response = Command(0, flag=1, body=b'{"table":{"T":"broker-a:4","Gone":"broker-a:1"}}')
+    assert registration.take_response(response, 5)
     known = topics.get("T")
     assert known is not None
     assert known.order
-    assert not registration.take_answer(Command(1, flag=1, remark="no"), 5)
-    assert registration.take_answer(Command(0, flag=1, body=b"junk"), 5)
+    assert not registration.take_response(Command(1, flag=1, remark="no"), 5)
+    assert registration.take_response(Command(0, flag=1, body=b"junk"), 5)
 
 
 def test_name_servers_may_change_while_the_broker_runs(tmp_path: Path) -> None:

@@ -272,8 +272,8 @@ def plain(world: Any, body: bytes = b"x") -> LogOffset:
 
 def test_message_sent_back_comes_again_from_the_retry_topic(world: Any) -> None:
     where = plain(world, b"again")
-    answer = send_back(world, where)
-    assert (answer.code, answer.remark) == (0, None)
+    response = send_back(world, where)
+    assert (response.code, response.remark) == (0, None)
     world.pass_time(9_900)
     assert delivered(world, "%RETRY%G", 0) == []
     world.pass_time(300)
@@ -326,13 +326,13 @@ def test_retries_go_to_queues_that_are_read(world: Any) -> None:
 
 def test_old_clients_limit_is_the_groups(world: Any) -> None:
     where = plain(world)
-    answer = send_back(world, where, maxReconsumeTimes="0", version=100)
-    assert answer.code == ResponseCode.SUCCESS
+    response = send_back(world, where, maxReconsumeTimes="0", version=100)
+    assert response.code == ResponseCode.SUCCESS
     assert world.broker.topics.get("%DLQ%G") is None
 
 
 def test_unknown_record_cannot_be_sent_back(world: Any) -> None:
     where = plain(world)
     for wrong in (where + 1, 1 << 40, -1):
-        answer = send_back(world, LogOffset(wrong))
-        assert (answer.code, answer.remark) == (1, f"look message by offset failed, {wrong}")
+        response = send_back(world, LogOffset(wrong))
+        assert (response.code, response.remark) == (1, f"look message by offset failed, {wrong}")

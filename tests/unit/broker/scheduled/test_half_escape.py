@@ -55,8 +55,8 @@ def progress(replica: Replica) -> int:
     return int(offsets.query(TRANSACTION_GROUP, HALF_TOPIC, 0))
 
 
-def answered(answer: Command | Deferred) -> Command:
-    found = answer.value if isinstance(answer, Deferred) else answer
+def answered(response: Command | Deferred) -> Command:
+    found = response.value if isinstance(response, Deferred) else response
     assert isinstance(found, Command)
     return found
 
@@ -78,8 +78,8 @@ def test_a_half_message_moves_and_is_ended_at_the_other_master(replica: Replica)
     assert bodies(other) == [b"k"]
     assert replica.world.broker.store.max_log_offset == log_end
     assert answered(end(replica, header)).code == 0
-    answer = answered(end(replica, header, ROLL_BACK))
-    assert (answer.code, answer.remark) == (1, "The transaction was committed")
+    response = answered(end(replica, header, ROLL_BACK))
+    assert (response.code, response.remark) == (1, "The transaction was committed")
 
 
 def test_a_rollback_stays_one(replica: Replica) -> None:
@@ -116,9 +116,9 @@ def test_messages_no_master_took_move_later(replica: Replica) -> None:
     replica.others.dead.add("m")
     first, second = half(replica, b"1"), half(replica, b"2")
     replica.pass_time(1_500)
-    answer = answered(end(replica, first))
-    assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert answer.remark == "no other master has the half message yet"
+    response = answered(end(replica, first))
+    assert response.code == ResponseCode.SYSTEM_BUSY
+    assert response.remark == "no other master has the half message yet"
     assert progress(replica) <= 0
     replica.others.dead.clear()
     assert answered(end(replica, second)).code == 0
@@ -150,8 +150,8 @@ def test_the_returning_master_does_not_ask_for_moved_messages(replica: Replica) 
     role = replica.world.broker.role
     role.is_acting = False
     replica.pass_time(200)
-    answer = answered(end(replica, header))
-    assert (answer.code, answer.remark) == (
+    response = answered(end(replica, header))
+    assert (response.code, response.remark) == (
         11,
         "a replica does not end transactions: ask its master",
     )
@@ -161,8 +161,8 @@ def test_the_returning_master_does_not_ask_for_moved_messages(replica: Replica) 
     replica.pass_time(60_000)
     assert replica.world.broker.transactions.is_ready
     assert bodies(replica.world, HALF_TOPIC) == [b"k"], "it was not renewed"
-    answer = answered(end(replica, header))
-    assert answer.code == ResponseCode.SYSTEM_ERROR
+    response = answered(end(replica, header))
+    assert response.code == ResponseCode.SYSTEM_ERROR
     assert bodies(replica.world) == []
 
 
@@ -214,8 +214,11 @@ def test_ends_that_wait_are_bounded(replica: Replica, monkeypatch: pytest.Monkey
     header = half(replica, b"k")
     replica.pass_time(1_500)
     assert isinstance(end(replica, header), Deferred)
-    answer = answered(end(replica, header))
-    assert (answer.code, answer.remark) == (2, "too many requests to end transactions are pending")
+    response = answered(end(replica, header))
+    assert (response.code, response.remark) == (
+        2,
+        "too many requests to end transactions are pending",
+    )
 
 
 def test_a_half_message_that_is_not_safe_is_sent_to_the_same_master(replica: Replica) -> None:
@@ -230,6 +233,6 @@ def test_a_half_message_that_is_not_safe_is_sent_to_the_same_master(replica: Rep
 
 def test_an_end_before_anything_is_known_is_refused(replica: Replica) -> None:
     header = half(replica, b"k")
-    answer = answered(end(replica, header))
-    assert (answer.code, answer.remark) == (2, "the outcomes of transactions are not read yet")
+    response = answered(end(replica, header))
+    assert (response.code, response.remark) == (2, "the outcomes of transactions are not read yet")
     assert QueueOffset(header.tran_state_table_offset) == 0

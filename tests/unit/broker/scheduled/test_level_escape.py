@@ -173,11 +173,11 @@ def test_nothing_is_saved_that_was_not_delivered(replica: Replica) -> None:
     delay = replica.world.broker.delay
     delay.begin_save()
     assert delay.take_save() is None
-    later, answer = replica.others.waiting.pop(1)
-    later.resolve(answer)
+    later, response = replica.others.waiting.pop(1)
+    later.resolve(response)
     assert delay.progress() == {}
-    later, answer = replica.others.waiting.pop(0)
-    later.resolve(answer)
+    later, response = replica.others.waiting.pop(0)
+    later.resolve(response)
     assert delay.progress() == {1: 2}
     saved = delay.take_save()
     assert saved is not None

@@ -107,8 +107,8 @@ def test_without_timers_they_are_refused(make_world: Any) -> None:
 
 
 def test_no_client_sends_to_the_topic_of_timers(world: Any) -> None:
-    answer = send(world, topic=TIMER_TOPIC, TIMER_OUT_MS=1, REAL_TOPIC="T", REAL_QID=2)
-    assert answer.code == ResponseCode.NO_PERMISSION
+    response = send(world, topic=TIMER_TOPIC, TIMER_OUT_MS=1, REAL_TOPIC="T", REAL_QID=2)
+    assert response.code == ResponseCode.NO_PERMISSION
 
 
 def test_a_timer_waits_while_nothing_may_be_appended(world: Any, monkeypatch: Any) -> None:
@@ -239,9 +239,9 @@ def test_progress_is_not_ahead_of_the_disk(make_world: Any) -> None:
 
 def test_a_recalled_message_is_not_delivered(make_world: Any) -> None:
     world = make_world("recallMessageEnable=true\n")
-    answer = send(world, b"no", TIMER_DELAY_SEC=3)
+    response = send(world, b"no", TIMER_DELAY_SEC=3)
     send(world, b"yes", TIMER_DELAY_SEC=3)
-    handle = answer.fields["recallHandle"]
+    handle = response.fields["recallHandle"]
     decoded = decode_handle(handle)
     assert (decoded.topic, decoded.broker_name) == ("T", "broker-a")
     request = RecallMessageRequest("T", handle, "PG")

@@ -39,9 +39,9 @@ def prepare(
     text = encode_properties({**properties, **more}).decode()
     born_ms = world.now_ms
     header = SendMessageRequestV2("PG", "T", "TBW102", 4, queue_id, 4, born_ms, 5, properties=text)
-    answer = world.ask(RequestCode.SEND_MESSAGE_V2, header, body, peer)
-    assert answer.code == 0, answer.remark
-    return read_header(SendMessageResponse, answer.fields)
+    response = world.ask(RequestCode.SEND_MESSAGE_V2, header, body, peer)
+    assert response.code == 0, response.remark
+    return read_header(SendMessageResponse, response.fields)
 
 
 def end(world: Any, half: SendMessageResponse, what: int = COMMIT, **changed: Any) -> Command:
@@ -231,8 +231,8 @@ def test_nothing_is_answered_to_a_producer_that_does_not_know(fast: Any) -> None
 )
 def test_end_that_speaks_of_another_record(fast: Any, changed: dict, remark: str) -> None:
     half = prepare(fast)
-    answer = end(fast, half, **changed)
-    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    response = end(fast, half, **changed)
+    assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     assert bodies(fast) == []
     assert end(fast, half).code == 0
 
@@ -250,10 +250,10 @@ def test_end_of_a_plain_message_and_of_a_message_inside_a_body(fast: Any) -> Non
     forged[28:36] = inner_at.to_bytes(8, "big")
     assert fast.ask(RequestCode.SEND_MESSAGE_V2, header, bytes(forged)).code == 0
     assert fast.broker.store.record(inner_at).topic == HALF_TOPIC.encode()
-    answer = end(fast, half, commit_log_offset=inner_at)
-    assert (answer.code, answer.remark) == (1, "The commit log offset wrong")
-    answer = end(fast, half, commit_log_offset=start, tran_state_table_offset=0)
-    assert (answer.code, answer.remark) == (1, "Find prepared transaction message failed")
+    response = end(fast, half, commit_log_offset=inner_at)
+    assert (response.code, response.remark) == (1, "The commit log offset wrong")
+    response = end(fast, half, commit_log_offset=start, tran_state_table_offset=0)
+    assert (response.code, response.remark) == (1, "Find prepared transaction message failed")
     assert end(fast, half).code == 0
     assert [record.body for record in records(fast, "T", 2)] == [b"x"]
 
@@ -268,8 +268,8 @@ def test_transactions_can_be_switched_off(make_world: Callable[..., Any]) -> Non
     world = make_world("rejectTransactionMessage=true\n")
     text = encode_properties({"TRAN_MSG": "TRUE", "PGROUP": "PG"}).decode()
     header = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 4, 1, 0, properties=text)
-    answer = world.ask(RequestCode.SEND_MESSAGE_V2, header, b"x")
-    assert answer.code == ResponseCode.NO_PERMISSION
+    response = world.ask(RequestCode.SEND_MESSAGE_V2, header, b"x")
+    assert response.code == ResponseCode.NO_PERMISSION
 
 
 def test_check_renews_the_half_message_and_asks_a_producer(fast: Any) -> None:
@@ -471,10 +471,10 @@ def test_end_that_comes_first_waits_until_the_broker_knows(make_world: Callable[
     header = EndTransactionRequest(
         "PG", half.queue_offset, decode_message_id(half.msg_id)[1], COMMIT, ""
     )
-    answer = world.dispatch(new_request(RequestCode.END_TRANSACTION, header))
-    assert not answer.done and bodies(world) == []
+    response = world.dispatch(new_request(RequestCode.END_TRANSACTION, header))
+    assert not response.done and bodies(world) == []
     world.pass_time(100)
-    assert answer.value.code == 0 and bodies(world) == [b"x"]
+    assert response.value.code == 0 and bodies(world) == [b"x"]
 
 
 def test_counts_are_as_rocketmq_keeps_them(fast: Any) -> None:

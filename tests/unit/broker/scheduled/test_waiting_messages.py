@@ -271,9 +271,9 @@ def send_batch(world: Any, properties: dict[str, str], *elements: dict[str, str]
         properties=encode_properties(properties).decode(),
     )
     parts = [(0, b"%d" % number, encode_properties(one)) for number, one in enumerate(elements)]
-    answer = world.ask(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(parts))
-    assert isinstance(answer, Command)
-    return answer
+    response = world.ask(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(parts))
+    assert isinstance(response, Command)
+    return response
 
 
 @pytest.mark.parametrize("asked", WAITS)

@@ -49,8 +49,8 @@ def heartbeat(
 
 def beat(world: Any, data: HeartbeatData, peer: Any = None) -> Command:
     """Send a heartbeat; one with expressions is handled in steps."""
-    answer = world.dispatch(new_request(RequestCode.HEART_BEAT, None, data.encode()), peer)
-    found: Command = answer if isinstance(answer, Command) else finish(answer)
+    response = world.dispatch(new_request(RequestCode.HEART_BEAT, None, data.encode()), peer)
+    found: Command = response if isinstance(response, Command) else finish(response)
     return found
 
 
@@ -69,12 +69,12 @@ def test_a_pull_returns_the_matching_messages(world: Any) -> None:
     for number in range(10):
         send(world, b"%d" % number, a=number)
     send(world, b"none")
-    answer = world.ask(PULL, carried("a BETWEEN 3 AND 5 OR a IS NULL"))
-    assert (answer.code, answer.remark) == (0, "FOUND")
-    assert bodies(answer) == [b"3", b"4", b"5", b"none"]
-    assert numbers(answer) == (0, 11, 0, 11)
-    answer = world.ask(PULL, carried("a > 20"))
-    assert (answer.code, answer.remark, numbers(answer)[1]) == (20, "NO_MATCHED_MESSAGE", 11)
+    response = world.ask(PULL, carried("a BETWEEN 3 AND 5 OR a IS NULL"))
+    assert (response.code, response.remark) == (0, "FOUND")
+    assert bodies(response) == [b"3", b"4", b"5", b"none"]
+    assert numbers(response) == (0, 11, 0, 11)
+    response = world.ask(PULL, carried("a > 20"))
+    assert (response.code, response.remark, numbers(response)[1]) == (20, "NO_MATCHED_MESSAGE", 11)
     assert bodies(world.ask(PULL, carried("a >= 0", max_msg_nums=2, queue_offset=4))) == [
         b"4",
         b"5",
@@ -86,10 +86,10 @@ def test_a_heartbeat_brings_the_filter_of_pulls_without_one(world: Any) -> None:
         send(world, b"%d" % number, a=number)
     assert heartbeat(world, "a < 2", 7).code == 0
     for version in (7, 0):
-        answer = world.ask(PULL, header(sys_flag=0, sub_version=version))
-        assert bodies(answer) == [b"0", b"1"]
-    answer = world.ask(PULL, header(sys_flag=0, sub_version=8))
-    assert (answer.code, answer.remark) == (25, "the consumer's subscription not latest")
+        response = world.ask(PULL, header(sys_flag=0, sub_version=version))
+        assert bodies(response) == [b"0", b"1"]
+    response = world.ask(PULL, header(sys_flag=0, sub_version=8))
+    assert (response.code, response.remark) == (25, "the consumer's subscription not latest")
 
 
 def test_a_group_changes_its_expression(world: Any) -> None:
@@ -145,13 +145,13 @@ def test_an_expression_that_is_none_is_no_filter(world: Any, expression: str) ->
     send(world, b"x", a=1)
     assert heartbeat(world, "a = 1", 1).code == 0
     assert heartbeat(world, expression, 2).code == 0
-    answer = world.ask(PULL, header(sys_flag=0, sub_version=2))
-    assert (answer.code, answer.remark) == (
+    response = world.ask(PULL, header(sys_flag=0, sub_version=2))
+    assert (response.code, response.remark) == (
         27,
         "The broker's consumer filter data is not exist!Your expression may be wrong!",
     )
-    answer = world.ask(PULL, carried(expression))
-    assert (answer.code, answer.remark.startswith("Invalid MessageSelector. ")) == (23, True)
+    response = world.ask(PULL, carried(expression))
+    assert (response.code, response.remark.startswith("Invalid MessageSelector. ")) == (23, True)
     assert heartbeat(world, "a = 1", 3).code == 0
     assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=3))) == [b"x"]
 
@@ -162,8 +162,11 @@ def test_a_filter_that_is_older_than_the_pull(world: Any) -> None:
     subscription = parse_subscription("T", "a = 1", "SQL92", 5)
     data = ConsumerData("G", subscription_data_set=[subscription])
     world.broker.consumers.register(world.client, "client", data, world.now_ms)
-    answer = world.ask(PULL, header(sys_flag=0, sub_version=5))
-    assert (answer.code, answer.remark) == (28, "the consumer's consumer filter data not latest")
+    response = world.ask(PULL, header(sys_flag=0, sub_version=5))
+    assert (response.code, response.remark) == (
+        28,
+        "the consumer's consumer filter data not latest",
+    )
 
 
 def test_a_held_pull_waits_for_a_message_that_matches(world: Any) -> None:
@@ -214,8 +217,8 @@ def test_one_read_examines_no_more_than_takes_milliseconds(world: Any) -> None:
     for number in range(8):
         send(world, b"%d" % number, a=long)
     costly = " OR ".join(["a CONTAINS 'x'"] * 30)
-    answer = world.ask(PULL, carried(costly))
-    assert (answer.code, numbers(answer)[1]) == (20, 1)
+    response = world.ask(PULL, carried(costly))
+    assert (response.code, numbers(response)[1]) == (20, 1)
     assert numbers(world.ask(PULL, carried("a CONTAINS 'x'")))[1] == 8
 
 
@@ -352,8 +355,8 @@ def test_a_hundred_thousand_filters(world: Any, monkeypatch: pytest.MonkeyPatch)
     register(world, "new")  # replaces the filter that has been unused longest
     assert filters.get("T", "new") is not None
     assert (filters.get("T", "G3"), filters.get("T", "G4") is None) == (None, False)
-    answer = heartbeat(world, "b = '" + "x" * 60_000 + "'", 1)
-    assert (answer.code, "filters of all groups" in answer.remark) == (1, True)
+    response = heartbeat(world, "b = '" + "x" * 60_000 + "'", 1)
+    assert (response.code, "filters of all groups" in response.remark) == (1, True)
 
 
 def test_retries_pass_unfiltered(world: Any) -> None:
@@ -369,8 +372,8 @@ def test_retries_pass_unfiltered(world: Any) -> None:
         "PG", "%RETRY%G", "TBW102", 4, 0, 0, 1, 0, properties="RETRY_TOPIC\x01T\x02a\x012\x02"
     )
     assert world.ask(RequestCode.SEND_MESSAGE_V2, one, b"again").code == 0
-    answer = world.ask(PULL, header(topic="%RETRY%G", sys_flag=0, sub_version=1))
-    assert bodies(answer) == [b"again"]
+    response = world.ask(PULL, header(topic="%RETRY%G", sys_flag=0, sub_version=1))
+    assert bodies(response) == [b"again"]
 
 
 EXTENDED = "enableConsumeQueueExt=true\nmappedFileSizeConsumeQueueExt=4096\n"
@@ -390,8 +393,8 @@ def test_bit_maps_are_written_when_asked_for(make_world: Callable[..., Any]) -> 
     bits = world.broker.filters.get("T", "G").bits
     assert len(set(bits)) > 0
     assert maps == [b"", bit_map(bits), bytes(14)]
-    answer = world.ask(PULL, header(sys_flag=0, sub_version=1))
-    assert bodies(answer) == [b"before", b"1"]
+    response = world.ask(PULL, header(sys_flag=0, sub_version=1))
+    assert bodies(response) == [b"before", b"1"]
 
 
 def bit_map(bits: tuple[int, ...]) -> bytes:
@@ -415,8 +418,8 @@ def test_a_pull_with_a_filter_in_a_batch_topic(world: Any) -> None:
             "PG", "B", "TBW102", 4, 0, 0, 1, 0, properties=f"a\x01{number}\x02"
         )
         assert world.ask(RequestCode.SEND_MESSAGE_V2, one, b"%d" % number).code == 0
-    answer = world.ask(PULL, carried("a <> 1", topic="B"))
-    assert bodies(answer) == [b"0", b"2"]
+    response = world.ask(PULL, carried("a <> 1", topic="B"))
+    assert bodies(response) == [b"0", b"2"]
 
 
 def test_a_pull_that_waits_is_checked_again(world: Any) -> None:

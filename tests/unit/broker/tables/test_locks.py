@@ -89,6 +89,6 @@ def test_the_two_requests(admin: Any) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"mqSet":[1]}', b'{"mqSet":{}}'])
 def test_a_bad_body_is_an_error_of_one_line(admin: Any, body: bytes) -> None:
-    answer = admin.ask(41, body)
-    assert answer.code == 1
-    assert "\n" not in answer.remark
+    response = admin.ask(41, body)
+    assert response.code == 1
+    assert "\n" not in response.remark

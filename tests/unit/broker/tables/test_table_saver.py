@@ -11,7 +11,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_changes import SIZE_MIN, change
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 
 NAME, OTHER = "topics.json", "subscriptionGroup.json"
 
@@ -125,11 +125,11 @@ REQUEST = new_request(17)
 
 
 def test_answers_to_requests_that_change_nothing_pass(saver: TableSaver, disk: Steered) -> None:
-    answer = response(REQUEST, 0)
-    assert saver.hold_until_saved(REQUEST, answer) is answer
+    response = new_response(REQUEST, 0)
+    assert saver.hold_until_saved(REQUEST, response) is response
     saver.changed(NAME, EMPTY)
-    assert isinstance(saver.hold_until_saved(REQUEST, answer), Deferred)
-    assert saver.hold_until_saved(REQUEST, answer) is answer, "another request changed it"
+    assert isinstance(saver.hold_until_saved(REQUEST, response), Deferred)
+    assert saver.hold_until_saved(REQUEST, response) is response, "another request changed it"
 
 
 @pytest.mark.parametrize("is_later", [False, True])
@@ -137,18 +137,18 @@ def test_answers_to_requests_that_change_nothing_pass(saver: TableSaver, disk: S
 def test_answers_to_changes_wait(
     saver: TableSaver, disk: Steered, is_later: bool, error: OSError | None
 ) -> None:
-    answer = response(REQUEST, 0, "done")
+    response = new_response(REQUEST, 0, "done")
     later: Deferred[Command | None] = Deferred()
     saver.changed(NAME, EMPTY)
-    reviewed = saver.hold_until_saved(REQUEST, later if is_later else answer)
+    reviewed = saver.hold_until_saved(REQUEST, later if is_later else response)
     assert isinstance(reviewed, Deferred)
     assert not reviewed.done
     disk.step(error)
     if is_later:
         assert reviewed.done == (error is not None)
-        later.resolve(answer)
+        later.resolve(response)
     if error is None:
-        assert reviewed.value is answer
+        assert reviewed.value is response
     else:
         assert reviewed.value is not None
         assert (reviewed.value.code, reviewed.value.remark) == (
@@ -161,22 +161,22 @@ def test_requests_without_an_answer_do_not_wait(saver: TableSaver, disk: Steered
     saver.changed(NAME, EMPTY)
     assert saver.hold_until_saved(REQUEST, None) is None
     saver.changed(NAME, EMPTY)
-    answer = response(REQUEST, 0)
-    assert saver.hold_until_saved(new_request(17, oneway=True), answer) is answer
+    response = new_response(REQUEST, 0)
+    assert saver.hold_until_saved(new_request(17, oneway=True), response) is response
 
 
 def test_a_caller_that_relies_on_a_change_waits_for_it(saver: TableSaver, disk: Steered) -> None:
-    answer = response(REQUEST, 0)
+    response = new_response(REQUEST, 0)
     change = saver.changed(NAME, EMPTY)
-    saver.hold_until_saved(REQUEST, answer)
+    saver.hold_until_saved(REQUEST, response)
     assert saver.durable == change - 1
     saver.wait_for_others()
-    waits = saver.hold_until_saved(REQUEST, answer)
+    waits = saver.hold_until_saved(REQUEST, response)
     assert isinstance(waits, Deferred)
-    assert saver.hold_until_saved(REQUEST, answer) is answer, "the next one does not rely on it"
+    assert saver.hold_until_saved(REQUEST, response) is response, "the next one does not rely on it"
     disk.step()
     assert saver.durable == change
-    assert waits.value is answer
+    assert waits.value is response
 
 
 def row(number: int) -> bytes:

@@ -58,9 +58,9 @@ def send(driven: Driven, opaque: int, **changes: Any) -> None:
 def code(driven: Driven, opaque: int) -> int | None:
     """The response code of a request, None while there is no response."""
     driven.collect()
-    answers = driven.answers.get(opaque, [])
-    assert len(answers) <= 1
-    return decode(answers[0]).code if answers else None
+    responses = driven.responses.get(opaque, [])
+    assert len(responses) <= 1
+    return decode(responses[0]).code if responses else None
 
 
 @pytest.mark.parametrize("size", [-8, 0, 22, 1 << 30])
@@ -186,8 +186,8 @@ def test_a_disk_that_takes_too_long_is_told_of(driven: Driven) -> None:
     send(driven, 2)
     driven.world.pass_time(driven.world.config.store.sync_flush_timeout_ms + 200)
     assert code(driven, 2) == 10
-    answer = decode(driven.answers[2][0])
-    assert answer.fields["queueOffset"] == "2", "it is stored all the same"
+    response = decode(driven.responses[2][0])
+    assert response.fields["queueOffset"] == "2", "it is stored all the same"
     driven.world.disk.release()
 
 
@@ -251,9 +251,9 @@ def test_a_reader_that_stops_reading_is_not_served_beyond_its_limit(reader: Driv
     reader.blocks_at = limit
     asked = range(1000, 1200)
     pour(reader, b"".join(pull_frame(opaque) for opaque in asked))
-    answer = 8 * 2000
+    response = 8 * 2000
     assert reader.blocked
-    assert limit <= len(reader.rest) < limit + 2 * answer
+    assert limit <= len(reader.rest) < limit + 2 * response
     served = reader.pulled.found_count
     assert served < len(asked)
     while reader.blocked:
@@ -261,9 +261,9 @@ def test_a_reader_that_stops_reading_is_not_served_beyond_its_limit(reader: Driv
         reader.blocked = False
         reader.go_on()
     reader.collect()
-    assert reader.answers.keys() >= set(asked)
-    assert all(len(reader.answers[opaque]) == 1 for opaque in asked)
-    assert all(decode(reader.answers[opaque][0]).code == 0 for opaque in asked)
+    assert reader.responses.keys() >= set(asked)
+    assert all(len(reader.responses[opaque]) == 1 for opaque in asked)
+    assert all(decode(reader.responses[opaque][0]).code == 0 for opaque in asked)
 
 
 def test_a_rest_that_python_writes_outlives_its_queue_and_its_log(reader: Driven) -> None:
@@ -374,4 +374,4 @@ def test_pulls_give_way_when_all_connections_were_given_enough(reader: Driven) -
     reader.collect()
     assert max(given) < enough + 3 * 8 * 2000
     assert set(rested) == {0}, "it has had its turn: new ones go before it"
-    assert all(decode(reader.answers[opaque][0]).code == 0 for opaque in asked)
+    assert all(decode(reader.responses[opaque][0]).code == 0 for opaque in asked)

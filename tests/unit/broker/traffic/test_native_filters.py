@@ -34,9 +34,9 @@ def pull(driven: Driven, opaque: int, at: int = 0) -> tuple[int, list[bytes]]:
     header = PullMessageRequest("sql", "Plain", 0, QueueOffset(at), 32, 0, 0, 0, 0)
     driven.feed(frame_of({"header": header, "codec": Codec.JSON, "version": 513}, opaque), 1 << 20)
     driven.collect()
-    answer = decode(driven.answers[opaque][0])
-    bodies = [bytes(one.body) for one in decode_messages(bytes(answer.body))]
-    return int(answer.fields["nextBeginOffset"]), bodies
+    response = decode(driven.responses[opaque][0])
+    bodies = [bytes(one.body) for one in decode_messages(bytes(response.body))]
+    return int(response.fields["nextBeginOffset"]), bodies
 
 
 def read(driven: Driven, opaque: int) -> list[bytes]:

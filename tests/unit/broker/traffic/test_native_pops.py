@@ -59,7 +59,7 @@ def pop(native: PopWorld, driven: Driven, opaque: int) -> bool:
     pops = driven.fast_lane.pops
     before = pops.pop_count
     driven.feed(native.pop_frame(POP, opaque), 1 << 20)
-    assert driven.answers[opaque]
+    assert driven.responses[opaque]
     return pops.pop_count > before
 
 
@@ -147,4 +147,4 @@ def test_referenced_memory_may_move(popped: tuple[PopWorld, Popper], name: str, 
     assert name not in driven.acts
     assert sum(offsets.queues_of("live", "Plain").values()) == before + 1
     if act != "end":
-        assert decode(driven.answers[2][0]).code == 0
+        assert decode(driven.responses[2][0]).code == 0

@@ -20,7 +20,7 @@ class Noting(Driven):
 
     def settled(self, count: int) -> bool:
         if hasattr(self, "seen"):
-            self.seen.append((count, sorted(self.answers.keys() & set(range(200, 300)))))
+            self.seen.append((count, sorted(self.responses.keys() & set(range(200, 300)))))
         return super().settled(count)
 
 

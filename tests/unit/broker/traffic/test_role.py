@@ -23,11 +23,11 @@ def send(world: World, body: bytes = b"x", code: int = V2, **changed: Any) -> De
     return later(world.dispatch(new_request(code, header(code, **changed), body)))
 
 
-def later(answer: Command | Deferred[Command]) -> Deferred[Command]:
-    if isinstance(answer, Deferred):
-        return answer
+def later(response: Command | Deferred[Command]) -> Deferred[Command]:
+    if isinstance(response, Deferred):
+        return response
     done: Deferred[Command] = Deferred()
-    done.resolve(answer)
+    done.resolve(response)
     return done
 
 
@@ -35,34 +35,34 @@ def later(answer: Command | Deferred[Command]) -> Deferred[Command]:
 def test_answered_when_the_replica_has_it(make_world: Make, code: int, body: bytes) -> None:
     world = make_world(SYNC_MASTER)
     replicas = Replicas(world)
-    answer = send(world, body, code)
-    assert not answer.done
+    response = send(world, body, code)
+    assert not response.done
     replicas.ack()
-    assert answer.value.code == ResponseCode.SUCCESS
+    assert response.value.code == ResponseCode.SUCCESS
 
 
 def test_answered_when_the_disk_has_it_too(make_world: Make) -> None:
     world = make_world(SYNC_FLUSH)
     replicas = Replicas(world)
     world.disk.hold()
-    answer = send(world)
+    response = send(world)
     replicas.ack()
-    assert not answer.done
+    assert not response.done
     world.disk.release()
     replicas.ack()
-    assert answer.value.code == ResponseCode.SUCCESS
+    assert response.value.code == ResponseCode.SUCCESS
 
 
 def test_replica_that_takes_too_long_counts_more_than_the_disk(make_world: Make) -> None:
     world = make_world(f"{SYNC_FLUSH}slaveTimeout=700\nsyncFlushTimeout=500\n")
     replicas = Replicas(world)
     world.disk.hold()
-    answer = send(world)
+    response = send(world)
     world.pass_time(600)
-    assert not answer.done, "the replica may still come"
+    assert not response.done, "the replica may still come"
     world.pass_time(100)
-    assert answer.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
-    assert answer.value.fields["queueOffset"] == "0", "it is stored all the same"
+    assert response.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    assert response.value.fields["queueOffset"] == "0", "it is stored all the same"
     world.disk.release()
     replicas.ack()
 
@@ -70,8 +70,8 @@ def test_replica_that_takes_too_long_counts_more_than_the_disk(make_world: Make)
 def test_a_send_without_a_wait_is_answered_at_once(make_world: Make) -> None:
     world = make_world(SYNC_MASTER)
     Replicas(world).too_few(True)
-    answer = send(world, properties={"WAIT": "false"})
-    assert answer.value.code == ResponseCode.SUCCESS
+    response = send(world, properties={"WAIT": "false"})
+    assert response.value.code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize(("code", "body"), [(V2, b"x"), (BATCH, element(b"1"))])
@@ -80,8 +80,8 @@ def test_too_few_in_sync_and_nothing_is_written(make_world: Make, code: int, bod
     replicas = Replicas(world)
     replicas.too_few(True)
     end = world.broker.store.max_log_offset
-    answer = send(world, body, code).value
-    assert (answer.code, answer.remark) == (1, "in-sync replicas not enough")
+    response = send(world, body, code).value
+    assert (response.code, response.remark) == (1, "in-sync replicas not enough")
     assert world.broker.store.max_log_offset == end
     replicas.too_few(False)
     assert not send(world, body, code).done
@@ -90,10 +90,10 @@ def test_too_few_in_sync_and_nothing_is_written(make_world: Make, code: int, bod
 def test_end_of_a_term_claims_nothing(make_world: Make) -> None:
     world = make_world(SYNC_MASTER)
     replicas = Replicas(world)
-    answer = send(world)
+    response = send(world)
     replicas.end()
-    assert answer.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "msgId" not in answer.value.fields
+    assert response.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "msgId" not in response.value.fields
     assert send(world).value.code == ResponseCode.SERVICE_NOT_AVAILABLE
     replicas.begin()
     again = send(world)
@@ -122,10 +122,10 @@ def test_a_retry_is_as_safe_as_its_message_was(make_world: Make) -> None:
     assert first.value.code == ResponseCode.SUCCESS
     unit = world.broker.store.units("T", 1, 0, 1)[0]
     back = ConsumerSendMsgBackRequest(unit.log_offset, "G", 0)
-    answer = later(world.dispatch(new_request(RequestCode.CONSUMER_SEND_MSG_BACK, back)))
-    assert not answer.done
+    response = later(world.dispatch(new_request(RequestCode.CONSUMER_SEND_MSG_BACK, back)))
+    assert not response.done
     replicas.ack()
-    assert answer.value.code == ResponseCode.SUCCESS
+    assert response.value.code == ResponseCode.SUCCESS
 
 
 def test_delayed_messages_wait_for_a_master_that_may_write(make_world: Make) -> None:
@@ -147,10 +147,10 @@ def test_delayed_messages_wait_for_a_master_that_may_write(make_world: Make) -> 
 
 def test_a_replica_refuses_and_creates_nothing(make_world: Make) -> None:
     world = make_world("brokerRole=SLAVE\nbrokerId=1\n")
-    answer = send(world).value
-    assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert answer.remark is not None
-    assert answer.remark.startswith("[REJECTREQUEST]")
+    response = send(world).value
+    assert response.code == ResponseCode.SYSTEM_BUSY
+    assert response.remark is not None
+    assert response.remark.startswith("[REJECTREQUEST]")
     assert world.broker.topics.get("T") is None
     back = ConsumerSendMsgBackRequest(0, "G", 0)
     assert world.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.SYSTEM_BUSY

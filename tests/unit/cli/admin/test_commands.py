@@ -47,12 +47,12 @@ def by_queue(broker: str, rows: dict[int, str], topic: str = TOPIC, **more: Any)
 
 def test_topics_of_the_name_server(two: ScriptedCluster, command: Command) -> None:
     assert command("admin", "topicList").lines == [RETRY, TOPIC]
-    two.set_answer("a", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G","H"]}')
-    two.set_answer("b", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G"]}')
+    two.set_response("a", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G","H"]}')
+    two.set_response("b", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G"]}')
     head, *rows = command("admin", "topicList", "-c").lines
     assert head.split() == ["#Cluster", "Name", "#Topic", "#Consumer", "Group"]
     assert [row.split() for row in rows] == [["C", TOPIC, "G"], ["C", TOPIC, "H"]]
-    two.set_answer("b", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ResponseCode.SYSTEM_ERROR)
+    two.set_response("b", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ResponseCode.SYSTEM_ERROR)
     (row,) = command("admin", "topicList", "-c").lines[1:]
     assert row.split() == [TOPIC], "a topic whose brokers do not answer is still in the list"
 
@@ -70,8 +70,8 @@ def test_a_route(two: ScriptedCluster, command: Command) -> None:
 def test_offsets_of_a_topic_over_all_brokers(two: ScriptedCluster, command: Command) -> None:
     code = RequestCode.GET_TOPIC_STATS_INFO
     row = '{"maxOffset":7,"minOffset":3,"lastUpdateTimestamp":0}'
-    two.set_answer("a", code, by_queue("a", {1: row, 0: row}, topicPutTps=1.5))
-    two.set_answer("b", code, by_queue("b", {0: row}, topicPutTps=2))
+    two.set_response("a", code, by_queue("a", {1: row, 0: row}, topicPutTps=1.5))
+    two.set_response("b", code, by_queue("b", {0: row}, topicPutTps=2))
     _head, *rows, _, rate = command("admin", "topicStatus", "-t", TOPIC).lines
     assert [one.split() for one in rows] == [[b, q, "3", "7"] for b, q in ("a0", "a1", "b0")]
     assert rate == "Topic Put TPS: 3.5"
@@ -100,9 +100,9 @@ def test_an_ordered_topic_is_written_into_the_key_values(
     two: ScriptedCluster, command: Command
 ) -> None:
     order = "admin", "updateTopic", "-t", "N", "-o", "true"
-    two.set_answer(NAME_SERVER, RequestCode.GET_KV_CONFIG, ResponseCode.QUERY_NOT_FOUND)
+    two.set_response(NAME_SERVER, RequestCode.GET_KV_CONFIG, ResponseCode.QUERY_NOT_FOUND)
     command(*order, "-b", B, "-w", 5)
-    two.set_answer(NAME_SERVER, RequestCode.GET_KV_CONFIG, {"value": "b:5;z:3"})
+    two.set_response(NAME_SERVER, RequestCode.GET_KV_CONFIG, {"value": "b:5;z:3"})
     command(*order, "-b", A, "-w", 4)
     command(*order, "-c", "C", "-w", 2)
     put = [fields for _, fields in requests(two, RequestCode.PUT_KV_CONFIG)]
@@ -133,7 +133,7 @@ def progress(offset: int, **more: object) -> str:
 def test_how_far_a_group_is(two: ScriptedCluster, command: Command) -> None:
     stats, members = RequestCode.GET_CONSUME_STATS, RequestCode.GET_CONSUMER_CONNECTION_LIST
     rows = {0: progress(4, delayTime=65_000, delayTimeKnown=True), 1: progress(10)}
-    two.set_answer("a", stats, by_queue("a", rows, consumeTps=2.5))
+    two.set_response("a", stats, by_queue("a", rows, consumeTps=2.5))
     lines = command("admin", "consumerProgress", "-g", "G").lines
     assert lines[1].split() == [
         TOPIC,
@@ -150,8 +150,8 @@ def test_how_far_a_group_is(two: ScriptedCluster, command: Command) -> None:
         *("Consume TPS: 2.50", "Consume Diff Total: 6", "Consume Inflight Total: 6"),
     ]
     online = b'{"connectionSet":[{"clientId":"10.0.0.1@x","version":477},{"clientId":"gone@y"}]}'
-    two.set_answer("a", members, online)
-    two.set_answer(
+    two.set_response("a", members, online)
+    two.set_response(
         "a",
         RequestCode.GET_CONSUMER_RUNNING_INFO,
         b'{"mqTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{}}}',
@@ -159,7 +159,7 @@ def test_how_far_a_group_is(two: ScriptedCluster, command: Command) -> None:
     lines = command("admin", "consumerProgress", "-g", "G", "-s", "true").lines
     assert lines[1].split()[5] in ("10.0.0.1", "gone") and lines[2].split()[5] == "N/A"
     assert command("admin", "consumerProgress", "-g", "H").failure == (1, "group H is not known")
-    two.set_answer("a", stats, by_queue("a", {}))
+    two.set_response("a", stats, by_queue("a", {}))
     assert command("admin", "consumerProgress", "-g", "G").failure == (
         *(1, "group G has not consumed anything yet"),
     )
@@ -168,11 +168,13 @@ def test_how_far_a_group_is(two: ScriptedCluster, command: Command) -> None:
 def test_all_groups_the_furthest_behind_first(two: ScriptedCluster, command: Command) -> None:
     two.routes["%RETRY%H"] = two.route(1, "b")
     two.routes["%RETRY%I"] = two.route(1, "b")
-    two.set_answer("a", RequestCode.GET_CONSUME_STATS, by_queue("a", {0: progress(9)}))
-    two.set_answer("b", RequestCode.GET_CONSUME_STATS, by_queue("b", {0: progress(2)}))
-    two.set_answer("a", RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE)
+    two.set_response("a", RequestCode.GET_CONSUME_STATS, by_queue("a", {0: progress(9)}))
+    two.set_response("b", RequestCode.GET_CONSUME_STATS, by_queue("b", {0: progress(2)}))
+    two.set_response(
+        "a", RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE
+    )
     online = b'{"connectionSet":[{"clientId":"x"}],"consumeType":"CONSUME_ACTIVELY"}'
-    two.set_answer("b", RequestCode.GET_CONSUMER_CONNECTION_LIST, online)
+    two.set_response("b", RequestCode.GET_CONSUMER_CONNECTION_LIST, online)
     _, *rows = command("admin", "consumerProgress").lines
     assert [row.split()[:2] for row in rows] == [["H", "1"], ["I", "1"], ["G", "0"]]
     assert "OFFLINE" in rows[2] and rows[2].split()[-2:] == ["1", "N/A"]
@@ -226,7 +228,7 @@ def test_an_invalid_request_is_one_sentence(
 def test_a_group_goes_back_in_time(two: ScriptedCluster, command: Command) -> None:
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     for name in "ab":
-        two.set_answer(name, code, by_queue(name, {0: "5"}))
+        two.set_response(name, code, by_queue(name, {0: "5"}))
     reset = "admin", "resetOffsetByTime", "-g", "G", "-t", TOPIC
     error, _, *rows = command(*reset, "-s", "1700000000123").lines
     assert "timestamp(long)[1700000000123]" in error and "force[true]" in error
@@ -250,34 +252,36 @@ def test_messages_by_key_without_those_of_the_same_hash(
     two: ScriptedCluster, command: Command
 ) -> None:
     query = RequestCode.QUERY_MESSAGE
-    two.set_answer("a", query, message(1, "k", "U1") + message(2, "other", "U2"))
-    two.set_answer("b", query, ResponseCode.QUERY_NOT_FOUND)
+    two.set_response("a", query, message(1, "k", "U1") + message(2, "other", "U2"))
+    two.set_response("b", query, ResponseCode.QUERY_NOT_FOUND)
     _, *rows = command("admin", "queryMsgByKey", "-t", TOPIC, "-k", "k", "-m", 7).lines
     assert [row.split() for row in rows] == [["U1", "0", "1"]]
     assert {fields["maxNum"] for _, fields in requests(two, query)} == {"7"}
-    two.set_answer("b", query, ResponseCode.SYSTEM_ERROR)
+    two.set_response("b", query, ResponseCode.SYSTEM_ERROR)
     assert command("admin", "queryMsgByKey", "-t", TOPIC, "-k", "k").failure[0] == 1
 
 
 def test_a_message_and_its_tracks(two: ScriptedCluster, command: Command, tmp_path: Path) -> None:
     del two.routes[TOPIC].broker_datas[1]
-    two.set_answer("a", RequestCode.QUERY_MESSAGE, message(3, "k", "U3"))
-    two.set_answer("a", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G","H"]}')
-    two.set_answer("a", RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE)
+    two.set_response("a", RequestCode.QUERY_MESSAGE, message(3, "k", "U3"))
+    two.set_response("a", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G","H"]}')
+    two.set_response(
+        "a", RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE
+    )
     by_id = "admin", "queryMsgByUniqueKey", "-t", TOPIC, "-i", "U3"
     lines = command(*by_id).lines
     assert "Message Body:        body-3" in lines and "Keys:                [k]" in lines
     assert lines[-2:] == [
         f"MessageTrack [consumerGroup={group}, trackType=NOT_ONLINE]" for group in "GH"
     ]
-    two.set_answer("a", RequestCode.GET_CONSUMER_CONNECTION_LIST, b'{"connectionSet":[]}')
+    two.set_response("a", RequestCode.GET_CONSUMER_CONNECTION_LIST, b'{"connectionSet":[]}')
     for offset, track in ((3, "NOT_CONSUME_YET"), (4, "CONSUMED")):
-        two.set_answer("a", RequestCode.GET_CONSUME_STATS, by_queue("a", {0: progress(offset)}))
+        two.set_response("a", RequestCode.GET_CONSUME_STATS, by_queue("a", {0: progress(offset)}))
         (found,) = command(*by_id, "--json").json
         assert [one["track"] for one in found["tracks"]] == [track, track]
     assert command(*by_id, "--body-dir", tmp_path / "bodies").code == 0
     assert (tmp_path / "bodies" / "U3").read_bytes() == b"body-3"
-    two.set_answer("a", RequestCode.QUERY_MESSAGE, message(3, "k", "U4"))
+    two.set_response("a", RequestCode.QUERY_MESSAGE, message(3, "k", "U4"))
     assert command(*by_id).failure == (1, f"no message U3 in topic {TOPIC}")
 
 
@@ -293,7 +297,7 @@ def test_a_broker_that_does_not_answer_is_a_line_of_the_cluster(
         "brokerActive": "true",
         "pageCacheLockTimeMills": "no number",
     }
-    two.set_answer(
+    two.set_response(
         "a", RequestCode.GET_BROKER_RUNTIME_INFO, json.dumps({"table": figures}).encode()
     )
     two.down.add(B)
@@ -310,7 +314,7 @@ def test_a_broker_that_does_not_answer_is_a_line_of_the_cluster(
 def test_a_brokers_figures(two: ScriptedCluster, command: Command) -> None:
     for name in "ab":
         table = json.dumps({"table": {"y": "2", "x": name}}).encode()
-        two.set_answer(name, RequestCode.GET_BROKER_RUNTIME_INFO, table)
+        two.set_response(name, RequestCode.GET_BROKER_RUNTIME_INFO, table)
     lines = command("admin", "brokerStatus", "-b", B).lines
     assert [line.split() for line in lines] == [["x", ":", "b"], ["y", ":", "2"]]
     lines = command("admin", "brokerStatus", "-c", "C").lines
@@ -320,7 +324,7 @@ def test_a_brokers_figures(two: ScriptedCluster, command: Command) -> None:
 
 
 def test_an_answer_that_cannot_be_read(two: ScriptedCluster, command: Command) -> None:
-    two.set_answer("a", RequestCode.GET_BROKER_RUNTIME_INFO, b"no json")
+    two.set_response("a", RequestCode.GET_BROKER_RUNTIME_INFO, b"no json")
     code, sentence = command("admin", "brokerStatus", "-b", A).failure
     assert code == 1 and sentence.startswith("an answer cannot be understood: ")
 
@@ -348,7 +352,7 @@ def test_times_as_mqadmin_takes_them(
     two: ScriptedCluster, command: Command, when: str, timestamp_ms: int | None
 ) -> None:
     for name in "ab":
-        two.set_answer(name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, by_queue(name, {0: "5"}))
+        two.set_response(name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, by_queue(name, {0: "5"}))
     (found,) = command(
         *("admin", "resetOffsetByTime", "-g", "G", "-t", TOPIC, "-s", when, "--json")
     ).json
@@ -404,7 +408,7 @@ def test_brokers_of_a_container(two: ScriptedCluster, command: Command) -> None:
     assert requests(two, RequestCode.REMOVE_BROKER) == [(A, fields)]
     (printed,) = command("admin", "removeBroker", *words, "--json").json
     assert printed == {"container": A, "cluster": "C", "broker_name": "b", "id": 3}
-    two.set_answer("a", RequestCode.REMOVE_BROKER, ResponseCode.BROKER_NOT_EXIST)
+    two.set_response("a", RequestCode.REMOVE_BROKER, ResponseCode.BROKER_NOT_EXIST)
     assert command("admin", "removeBroker", *words).failure[0] == 1
     for identity in ("C:b", "C:b:x", "C:b:-1", "C:b:1:2", "C::1", "C:b:9999999999999999999"):
         code, error = command("admin", "removeBroker", "-c", A, "-b", identity).failure
@@ -415,7 +419,7 @@ def test_brokers_of_a_container(two: ScriptedCluster, command: Command) -> None:
 def test_facts_of_brokers(two: ScriptedCluster, command: Command) -> None:
     for name in "ab":
         body = json.dumps({"table": {"z": "1", "putTps": f"{name} 2 3"}}).encode()
-        two.set_answer(name, RequestCode.GET_BROKER_RUNTIME_INFO, body)
+        two.set_response(name, RequestCode.GET_BROKER_RUNTIME_INFO, body)
     assert command("admin", "brokerStatus", "-b", A).lines == [
         f"{'putTps':<32}: a 2 3",
         f"{'z':<32}: 1",
@@ -429,7 +433,7 @@ def test_facts_of_brokers(two: ScriptedCluster, command: Command) -> None:
 def test_a_broker_that_does_not_answer_is_in_the_list(
     two: ScriptedCluster, command: Command
 ) -> None:
-    two.set_answer(
+    two.set_response(
         "a", RequestCode.GET_BROKER_RUNTIME_INFO, b'{"table":{"brokerVersionDesc":"V5"}}'
     )
     two.down.add(B)

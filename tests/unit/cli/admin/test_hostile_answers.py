@@ -171,8 +171,8 @@ def bad(good: Said) -> Iterator[Said]:
 
 def given(cluster: ScriptedCluster, code: int, response: Said) -> None:
     """Set a response; the broker acts as name server and controller, too."""
-    cluster.set_answer("a", code, response)
-    cluster.set_answer(NAME_SERVER, code, response)
+    cluster.set_response("a", code, response)
+    cluster.set_response(NAME_SERVER, code, response)
 
 
 @pytest.fixture
@@ -188,9 +188,9 @@ def test_any_answer_is_a_sentence_or_is_shown(
 ) -> None:
     command("admin", *words)
     asked = [code for code in sorted({call.code for call in answering.calls}) if code in GOOD]
-    answers = [(code, response) for code in asked for response in bad(GOOD[code])]
+    responses = [(code, response) for code in asked for response in bad(GOOD[code])]
     start = COMMANDS.index(words) % EVERY
-    for number, (code, response) in enumerate(answers[start::EVERY]):
+    for number, (code, response) in enumerate(responses[start::EVERY]):
         given(answering, code, response)
         ran = command("admin", *words, *(("--json",) if number % 4 == 3 else ()))
         given(answering, code, GOOD[code])

@@ -15,22 +15,22 @@ CLIENT = {"clientId": "1@x", "clientAddr": "10.0.0.1:5", "language": "PYTHON", "
 
 
 def test_the_properties_of_nodes(cluster: ScriptedCluster, command: Command) -> None:
-    cluster.set_answer("a", RequestCode.GET_BROKER_CONFIG, b"b=2\na=1\n")
+    cluster.set_response("a", RequestCode.GET_BROKER_CONFIG, b"b=2\na=1\n")
     head, *rows = command("admin", "getBrokerConfig", "-b", A).lines
     assert head == f"============{A}============"
     assert [row.split() for row in rows] == [["a", "=", "1"], ["b", "=", "2"]]
-    cluster.set_answer(NAME_SERVER, RequestCode.GET_NAMESRV_CONFIG, b"c=3\n")
+    cluster.set_response(NAME_SERVER, RequestCode.GET_NAMESRV_CONFIG, b"c=3\n")
     (found,) = command("admin", "getNamesrvConfig", "--json").json
     assert found == {"address": NAME_SERVER, "table": {"c": "3"}}
 
 
 def test_a_property_is_changed_at_each_node(cluster: ScriptedCluster, command: Command) -> None:
     words = "-k", "fileReservedTime", "-v", "71"
-    cluster.set_answer("a", RequestCode.UPDATE_BROKER_CONFIG, b"")
+    cluster.set_response("a", RequestCode.UPDATE_BROKER_CONFIG, b"")
     assert command("admin", "updateBrokerConfig", "-c", "C", *words).lines == [
         f"update broker config success, {A}"
     ]
-    cluster.set_answer(NAME_SERVER, RequestCode.UPDATE_NAMESRV_CONFIG, b"")
+    cluster.set_response(NAME_SERVER, RequestCode.UPDATE_NAMESRV_CONFIG, b"")
     command("admin", "updateNamesrvConfig", *words)
     for code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG):
         (made,) = cluster.made(code)
@@ -47,7 +47,7 @@ def test_a_property_is_changed_at_each_node(cluster: ScriptedCluster, command: C
 def test_write_permissions(
     name: str, code: RequestCode, count: str, cluster: ScriptedCluster, command: Command
 ) -> None:
-    cluster.set_answer(NAME_SERVER, code, {count: "4"})
+    cluster.set_response(NAME_SERVER, code, {count: "4"})
     (line,) = command("admin", name, "-b", "a").lines
     assert line.endswith(f"broker[a] in name server[{NAME_SERVER}] OK, 4")
 
@@ -63,14 +63,14 @@ def test_the_clients_of_groups(cluster: ScriptedCluster, command: Command) -> No
             "subscriptionTable": {"T": {"topic": "T", "subString": "a || b"}},
         }
     )
-    cluster.set_answer("a", RequestCode.GET_CONSUMER_CONNECTION_LIST, body)
-    cluster.set_answer("a", RequestCode.GET_PRODUCER_CONNECTION_LIST, body)
+    cluster.set_response("a", RequestCode.GET_CONSUMER_CONNECTION_LIST, body)
+    cluster.set_response("a", RequestCode.GET_PRODUCER_CONNECTION_LIST, body)
     lines = command("admin", "consumerConnection", "-g", "G").lines
     assert lines[1].split()[:3] == ["1@x", "10.0.0.1:5", "PYTHON"]
     assert "ConsumeType: CONSUME_POP" in lines and lines[5].split() == ["T", "a", "||", "b"]
     assert "1@x" in command("admin", "producerConnection", "-g", "P", "-t", TOPIC).lines[1]
     info = b'{"mqTable":{{"topic":"T","brokerName":"a","queueId":1}:{}},"properties":{}}'
-    cluster.set_answer("a", RequestCode.GET_CONSUMER_RUNNING_INFO, info)
+    cluster.set_response("a", RequestCode.GET_CONSUMER_RUNNING_INFO, info)
     (found,) = command("admin", "consumerStatus", "-g", "G", "--json").json
     assert (found["client_id"], found["queues"]) == ("1@x", ["T a 1"])
     assert command("admin", "consumerStatus", "-g", "H").failure == (1, "group H is not known")
@@ -80,7 +80,7 @@ def test_pop_retry_topics_are_no_groups(cluster: ScriptedCluster, command: Comma
     for name in ("%RETRY%AckG", "%RETRY%AckG_AckT", "%RETRY%AckG_other", "%RETRY%Pop+T"):
         cluster.routes[name] = cluster.route(1, "a")
     table = dump({"subscriptionGroupTable": {"AckG": {}, "AckG_other": {}}})
-    cluster.set_answer("a", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, table)
+    cluster.set_response("a", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, table)
     (found,) = command("admin", "consumerProgress", "--json").json
     assert [one["group"] for one in found["groups"]] == ["AckG", "AckG_other", "Pop"]
 
@@ -123,14 +123,14 @@ def test_dead_letters_are_sent_once(cluster: ScriptedCluster, command: Command) 
 
 
 def test_a_topic_with_its_traffic(cluster: ScriptedCluster, command: Command) -> None:
-    cluster.set_answer("a", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G"]}')
+    cluster.set_response("a", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, b'{"groupList":["G"]}')
     stats = {"statsMinute": {"tps": 1.5, "sum": 9}, "statsHour": {"sum": 0}, "statsDay": {}}
-    cluster.set_answer("a", RequestCode.VIEW_BROKER_STATS_DATA, json.dumps(stats).encode())
-    cluster.set_answer("a", RequestCode.GET_CONSUME_STATS, b'{"offsetTable":{}}')
+    cluster.set_response("a", RequestCode.VIEW_BROKER_STATS_DATA, json.dumps(stats).encode())
+    cluster.set_response("a", RequestCode.GET_CONSUME_STATS, b'{"offsetTable":{}}')
     (found,) = command("admin", "statsAll", "-t", TOPIC, "--json").json
     (line,) = found["topics"]
     assert (line["group"], line["in_tps"], line["in_24_hours"]) == ("G", 1.5, 9)
-    cluster.set_answer("a", RequestCode.VIEW_BROKER_STATS_DATA, ResponseCode.SYSTEM_ERROR)
+    cluster.set_response("a", RequestCode.VIEW_BROKER_STATS_DATA, ResponseCode.SYSTEM_ERROR)
     assert len(command("admin", "statsAll", "-a").lines) == 1
 
 

@@ -123,7 +123,7 @@ def status(cluster: ScriptedCluster, name: str, *ends: int) -> None:
         f'{{"lastUpdateTimestamp":1,"maxOffset":{end},"minOffset":3}}'
         for number, end in enumerate(ends)
     )
-    cluster.set_answer(
+    cluster.set_response(
         name, RequestCode.GET_TOPIC_STATS_INFO, f'{{"offsetTable":{{{beans}}}}}'.encode()
     )
 

@@ -113,7 +113,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
     """A name server, two controllers and two brokers, of which the first is the master."""
     known = ScriptedCluster()
     table = {"a": BrokerData("C", "a", {0: MASTER, 1: REPLICA})}
-    known.set_answer(
+    known.set_response(
         NAMESRV, RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo(table, {"C": ["a"]}).encode()
     )
     monkeypatch.setattr(client_instance, "Client", known)
@@ -293,7 +293,7 @@ def test_without_an_elected_master_nothing_runs(
 ) -> None:
     cluster = ScriptedCluster()
     table = {"a": BrokerData("C", "a", {1: MASTER, 2: REPLICA})}
-    cluster.set_answer(
+    cluster.set_response(
         NAMESRV, RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo(table, {"C": ["a"]}).encode()
     )
     monkeypatch.setattr(client_instance, "Client", cluster)

@@ -55,9 +55,9 @@ def vote(group: Group, voter: str, candidate: str, term: int, end: int = -1, end
         ledger_end_index=end,
         ledger_end_term=end_term,
     )
-    answer = group.ask(voter, request)
-    assert isinstance(answer, VoteResponse)
-    return answer
+    response = group.ask(voter, request)
+    assert isinstance(response, VoteResponse)
+    return response
 
 
 # Vectors
@@ -101,11 +101,13 @@ def test_v3_members_of_an_earlier_term_raise_it_and_vote_then() -> None:
     for peer in ("n1", "n2"):
         restart(group, peer, Restored(3, None, log_of(1)))
     quiet(group)
-    answer = vote(group, "n1", "n0", 5, 0, 1)
-    assert answer.vote_result is VoteResult.UNKNOWN, "it may have promised before"
+    response = vote(group, "n1", "n0", 5, 0, 1)
+    assert response.vote_result is VoteResult.UNKNOWN, "it may have promised before"
     group.now_ms += 7000
-    answer = vote(group, "n1", "n0", 5, 0, 1)
-    assert (answer.vote_result, answer.term) == (VoteResult.ACCEPT, 5), "DLedger: when asked again"
+    response = vote(group, "n1", "n0", 5, 0, 1)
+    assert (response.vote_result, response.term) == (VoteResult.ACCEPT, 5), (
+        "DLedger: when asked again"
+    )
     assert (group.rafts["n1"].term, group.disks["n1"].restored.vote) == (5, "n0")
     group.rafts["n0"].on_tick(group.now_ms)
     group.do("n0")
@@ -206,8 +208,8 @@ def test_v7_term_below_the_log() -> None:
     member = group.rafts["n1"].member
     member.term, member.led_by = 3, None  # as DLedger may be after a lost file; ours refuse it
     group.now_ms += 7000
-    answer = vote(group, "n1", "n0", 3, 9, 4)
-    assert (answer.vote_result, answer.term) == (VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, 4)
+    response = vote(group, "n1", "n0", 3, 9, 4)
+    assert (response.vote_result, response.term) == (VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, 4)
 
 
 # Heartbeats
@@ -218,14 +220,14 @@ def test_rows_of_heartbeats() -> None:
     restart(group, "n1", Restored(5, None, log_of(1)))
 
     def beat(leader: str, term: int) -> HeartBeatResponse:
-        answer = group.ask(
+        response = group.ask(
             "n1",
             HeartBeatRequest(
                 group="default", local_id=leader, remote_id="n1", leader_id=leader, term=term
             ),
         )
-        assert isinstance(answer, HeartBeatResponse)
-        return answer
+        assert isinstance(response, HeartBeatResponse)
+        return response
 
     assert beat("n9", 5).code == RaftResponseCode.UNKNOWN_MEMBER
     assert beat("n1", 5).code == RaftResponseCode.UNEXPECTED_MEMBER
@@ -301,25 +303,25 @@ def test_clients_append_get_and_ask_for_the_leader() -> None:
     request = AppendEntryRequest(group="default", remote_id=leader, body=b"hello")
     group.ask(leader, request)
     group.settle()
-    answer = next(one for one in group.answers.values() if isinstance(one, AppendEntryResponse))
-    assert (answer.code, answer.index, answer.pos) == (200, 1, 48)
+    response = next(one for one in group.responses.values() if isinstance(one, AppendEntryResponse))
+    assert (response.code, response.index, response.pos) == (200, 1, 48)
 
     def get(peer: str, index: int) -> GetEntriesResponse:
         wanted = GetEntriesRequest(group="default", remote_id=peer, begin_index=index)
-        answer = group.ask(peer, wanted)
-        assert isinstance(answer, GetEntriesResponse)
-        return answer
+        response = group.ask(peer, wanted)
+        assert isinstance(response, GetEntriesResponse)
+        return response
 
     assert [entry.body for entry in get(leader, 1).entries] == [b"hello"]
     assert get(leader, 2).code == RaftResponseCode.INDEX_OUT_OF_RANGE
     assert get(follower, 1).code == RaftResponseCode.NOT_LEADER
     other_group = AppendEntryRequest(group="other", remote_id=leader, body=b"x")
-    answer = group.ask(leader, other_group)
-    assert answer is not None
-    assert answer.code == RaftResponseCode.UNKNOWN_GROUP
-    answer = group.ask(leader, MetadataRequest(group="default", remote_id=follower))
-    assert answer is not None
-    assert answer.code == RaftResponseCode.UNKNOWN_MEMBER
+    response = group.ask(leader, other_group)
+    assert response is not None
+    assert response.code == RaftResponseCode.UNKNOWN_GROUP
+    response = group.ask(leader, MetadataRequest(group="default", remote_id=follower))
+    assert response is not None
+    assert response.code == RaftResponseCode.UNKNOWN_MEMBER
 
 
 def test_an_uncommitted_entry_is_not_shown() -> None:
@@ -328,9 +330,9 @@ def test_an_uncommitted_entry_is_not_shown() -> None:
     group.append(leader, b"not yet")
     end = group.rafts[leader].member.log.end
     request = GetEntriesRequest(group="default", remote_id=leader, begin_index=end)
-    answer = group.ask(leader, request)
-    assert answer is not None
-    assert answer.code == RaftResponseCode.INDEX_OUT_OF_RANGE
+    response = group.ask(leader, request)
+    assert response is not None
+    assert response.code == RaftResponseCode.INDEX_OUT_OF_RANGE
 
 
 def test_a_response_of_another_kind_is_none() -> None:

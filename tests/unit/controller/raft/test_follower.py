@@ -98,10 +98,10 @@ def test_the_same_again_changes_nothing() -> None:
 
 def test_committed_entries_are_not_cut() -> None:
     member = follower(1, 1, 2, 2, committed=2)
-    answer = on_push(member, push(PushType.TRUNCATE, LEADER, 2), 7)
-    assert answer.code == RaftResponseCode.INCONSISTENT_STATE
-    answer = on_push(member, push(PushType.APPEND, LEADER, 2, 2), 7)
-    assert answer.code == RaftResponseCode.INCONSISTENT_STATE
+    response = on_push(member, push(PushType.TRUNCATE, LEADER, 2), 7)
+    assert response.code == RaftResponseCode.INCONSISTENT_STATE
+    response = on_push(member, push(PushType.APPEND, LEADER, 2, 2), 7)
+    assert response.code == RaftResponseCode.INCONSISTENT_STATE
     assert not member.actions
 
 
@@ -121,8 +121,8 @@ def test_r10_a_push_of_another_term_or_leader(kind, changes, code) -> None:
     assert not member.actions
     assert (member.log.end, member.committed) == (2, -1)
     member.role = RaftRole.CANDIDATE
-    answer = on_push(member, push(kind, LEADER, 2, commit_index=2), 7)
-    assert answer.code == RaftResponseCode.NOT_FOLLOWER
+    response = on_push(member, push(kind, LEADER, 2, commit_index=2), 7)
+    assert response.code == RaftResponseCode.NOT_FOLLOWER
     assert not member.actions
 
 
@@ -130,11 +130,11 @@ def test_a_gap_and_a_wrong_predecessor_are_told() -> None:
     for kind in PushType.APPEND, PushType.TRUNCATE:
         for missing in {}, {"pre_log_index": None, "pre_log_term": None}:
             member = follower(1)
-            answer = on_push(member, push(kind, LEADER, 2, **missing), 7)
-            assert answer.code == RaftResponseCode.INCONSISTENT_STATE
+            response = on_push(member, push(kind, LEADER, 2, **missing), 7)
+            assert response.code == RaftResponseCode.INCONSISTENT_STATE
     member = follower(1, 2)
-    answer = on_push(member, push(PushType.APPEND, LEADER, 2), 7)
-    assert answer.code == RaftResponseCode.INCONSISTENT_STATE
+    response = on_push(member, push(PushType.APPEND, LEADER, 2), 7)
+    assert response.code == RaftResponseCode.INCONSISTENT_STATE
     assert not member.actions
 
 
@@ -180,8 +180,8 @@ def test_an_empty_follower_is_begun_as_java_begins_it() -> None:
     assert on_push(member, push(PushType.COMPARE, leader, 0), 7).code == (
         RaftResponseCode.INCONSISTENT_STATE
     )
-    answer = on_push(member, push(PushType.TRUNCATE, leader, 0), 7)
-    assert (answer.code, answer.begin_index, answer.end_index) == (OK, 0, 0)
+    response = on_push(member, push(PushType.TRUNCATE, leader, 0), 7)
+    assert (response.code, response.begin_index, response.end_index) == (OK, 0, 0)
 
 
 @pytest.mark.parametrize(

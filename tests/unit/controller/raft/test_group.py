@@ -229,10 +229,10 @@ def test_peers_of_dledger_elect_one_of_ours(term: int) -> None:
             elder, before = elders[one.target], (elders[one.target].term, elders[one.target].vote)
             # DLedger skips unknown fields.
             read = decode(VoteRequest, encode(replace(one.message, pre_vote=None)))
-            answer = elder.answer(read)
+            response = elder.answer(read)
             if one.message.pre_vote is not None:
                 assert before == (elder.term, elder.vote)
-            raft.on_response(one.target, one.call, answer, group.now_ms)
+            raft.on_response(one.target, one.call, response, group.now_ms)
             group.do("n0")
         if raft.role is RaftRole.LEADER:
             break

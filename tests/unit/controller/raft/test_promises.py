@@ -36,8 +36,8 @@ def test_a_candidate_that_comes_back_deposes_no_leader() -> None:
     log = group.rafts[third].member.log
     term = group.rafts[leader].term
     for voter in (leader, other):
-        answer = vote(group, voter, third, term + 3, log.end, log.end_term)
-        assert answer.vote_result is VoteResult.REJECT_ALREADY_HAS_LEADER
+        response = vote(group, voter, third, term + 3, log.end, log.end_term)
+        assert response.vote_result is VoteResult.REJECT_ALREADY_HAS_LEADER
         assert group.rafts[voter].term == term
 
 

@@ -35,7 +35,7 @@ def test_a_transfer_at_the_request_of_a_client() -> None:
         group.tick()
     assert group.now_ms - began_ms < 500, "the taker asks for votes at once"
     group.tick(100)
-    assert [one.code for one in group.answers.values()] == [RaftResponseCode.SUCCESS]
+    assert [one.code for one in group.responses.values()] == [RaftResponseCode.SUCCESS]
 
 
 def test_refused_transfers() -> None:
@@ -44,7 +44,7 @@ def test_refused_transfers() -> None:
     group.tick(100)
     follower, third = (peer for peer in group.peers if peer != leader)
     term = group.rafts[leader].term
-    answers = {
+    responses = {
         RaftResponseCode.INCONSISTENT_TERM: (leader, transfer(group, leader, follower, term + 1)),
         RaftResponseCode.UNEXPECTED_MEMBER: (leader, transfer(group, leader, "n9")),
         RaftResponseCode.UNEXPECTED_ARGUMENT: (
@@ -78,17 +78,17 @@ def test_refused_transfers() -> None:
             ),
         ),
     }
-    for code, (asked, request) in answers.items():
-        answer = group.ask(asked, request)
-        assert answer is not None
-        assert answer.code == code
+    for code, (asked, request) in responses.items():
+        response = group.ask(asked, request)
+        assert response is not None
+        assert response.code == code
     group.stop(follower)
     for number in range(6):
         group.append(leader, b"%d" % number)
         group.settle()
-    answer = group.ask(leader, transfer(group, leader, follower))
-    assert answer is not None
-    assert answer.code == RaftResponseCode.FALL_BEHIND_TOO_MUCH
+    response = group.ask(leader, transfer(group, leader, follower))
+    assert response is not None
+    assert response.code == RaftResponseCode.FALL_BEHIND_TOO_MUCH
 
 
 def test_a_taker_that_lacks_entries_waits_a_second() -> None:
@@ -106,9 +106,11 @@ def test_a_taker_that_lacks_entries_waits_a_second() -> None:
     )
     assert group.ask(target, request) is None
     group.tick(990)
-    assert not group.answers
+    assert not group.responses
     group.tick(20)
-    assert [one.code for one in group.answers.values()] == [RaftResponseCode.TAKE_LEADERSHIP_FAILED]
+    assert [one.code for one in group.responses.values()] == [
+        RaftResponseCode.TAKE_LEADERSHIP_FAILED
+    ]
     assert group.leaders == [leader]
 
 

@@ -77,12 +77,12 @@ def test_sync_flush_answers_and_shows_only_durable_messages(
     arrivals: list[int] = []
     store.on_arrival(lambda topic, queue_id, maximum: arrivals.append(maximum))
     first = put(store)
-    answers = statuses(store, first)
-    assert (answers, arrivals, store.dispatched_log_offset) == ([], [], 0)
+    responses = statuses(store, first)
+    assert (responses, arrivals, store.dispatched_log_offset) == ([], [], 0)
     assert store.read("T", 0, 0, 32).status is ReadStatus.NO_MESSAGE_IN_QUEUE
     assert store.record(first.log_offsets[0]) is None
     held_disk.drain()
-    assert (answers, arrivals) == ([PutStatus.PUT_OK], [1])
+    assert (responses, arrivals) == ([PutStatus.PUT_OK], [1])
     assert store.dispatched_log_offset == store.flushed_log_offset == first.end
     assert store.read("T", 0, 0, 32).count == 1
 
@@ -93,14 +93,14 @@ def test_group_commit_shares_one_sync_among_all_that_wait(
     store = sync.open(held_disk)
     held_disk.drain()
     appended = [put(store, body=b"%d" % number) for number in range(10)]
-    answers = statuses(store, *appended)
+    responses = statuses(store, *appended)
     while len(held_disk.jobs) > 1:
         held_disk.step()
     syncs = 0
     while held_disk.jobs:
         held_disk.step()
         syncs += 1
-    assert answers == [PutStatus.PUT_OK] * 10
+    assert responses == [PutStatus.PUT_OK] * 10
     assert syncs == 2, "the first one's, and one for the nine that came meanwhile"
     assert store.read("T", 0, 0, 32).count == 10
 
@@ -121,13 +121,13 @@ def test_a_wait_that_takes_too_long_is_a_timeout_and_the_message_stays(
 ) -> None:
     store = sync.open(held_disk)
     held_disk.drain()
-    answers = statuses(store, put(store))
+    responses = statuses(store, put(store))
     store.tick(NOW_MS + 4999)
-    assert answers == []
+    assert responses == []
     store.tick(NOW_MS + 5000)
-    assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+    assert responses == [PutStatus.FLUSH_DISK_TIMEOUT]
     held_disk.drain()
-    assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+    assert responses == [PutStatus.FLUSH_DISK_TIMEOUT]
     assert store.max_queue_offset("T", 0) == 1
 
 
@@ -165,11 +165,11 @@ def test_a_deadline_does_not_wait_for_the_wall_clock(sync: Any, put: Any, held_d
     store = sync.open(held_disk)
     held_disk.drain()
     store.tick(NOW_MS, 70)
-    answers = statuses(store, put(store))
+    responses = statuses(store, put(store))
     store.tick(NOW_MS - 3_600_000, 5069)
-    assert answers == []
+    assert responses == []
     store.tick(NOW_MS - 3_600_000, 5070)
-    assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+    assert responses == [PutStatus.FLUSH_DISK_TIMEOUT]
 
 
 def test_a_message_without_a_waiting_sender_is_visible_too(
@@ -187,9 +187,9 @@ def test_a_sync_over_several_files(sync: Any, put: Any, held_disk: Any) -> None:
     store = sync.open(held_disk)
     held_disk.drain()
     appended = [put(store, body=bytes(3000)) for _ in range(30)]
-    answers = statuses(store, *appended)
+    responses = statuses(store, *appended)
     held_disk.drain()
-    assert answers == [PutStatus.PUT_OK] * 30
+    assert responses == [PutStatus.PUT_OK] * 30
     assert store.flushed_log_offset == store.max_log_offset
 
 
@@ -220,10 +220,10 @@ class TestFailingSync:
         store = sync.open(held_disk)
         held_disk.drain()
         first, second = put(store), put(store)
-        answers = statuses(store, first, second)
+        responses = statuses(store, first, second)
         troubled.fail_sync = True
         held_disk.drain()
-        assert answers == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
+        assert responses == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
         troubled.fail_sync = False
         # The device works again, but it is unknown which pages the kernel dropped.
         refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
@@ -327,13 +327,13 @@ class TestHangingSync:
         sync.configure(sync_flush_timeout_ms=60_000)
         store = sync.open(held_disk)
         held_disk.drain()
-        answers = statuses(store, put(store))
+        responses = statuses(store, put(store))
         for later_ms in range(0, 5000, 100):
             store.tick(NOW_MS + later_ms)
-        assert (answers, store.health) == ([], StoreHealth.FIT)
+        assert (responses, store.health) == ([], StoreHealth.FIT)
         assert [one.levelname for one in caplog.records] == ["WARNING"], "logged while it hangs"
         store.tick(NOW_MS + 5000)
-        assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+        assert responses == [PutStatus.FLUSH_DISK_TIMEOUT]
         assert store.health is StoreHealth.FAILED
         assert "syncTimeoutMs" in store.why_unfit
         refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)

@@ -20,7 +20,7 @@ from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingEr
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import as_object, dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Body, Command, response
+from turbopump.net.wire.command import Body, Command, new_response
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.heartbeat import HeartbeatData
@@ -128,7 +128,7 @@ class ScriptedBroker:
     async def answer(self, request: Command) -> Command:
         """The response to a request, after a long poll if needed."""
         fields = request.fields
-        done = response(request, ResponseCode.SUCCESS)
+        done = new_response(request, ResponseCode.SUCCESS)
         match request.code:
             case RequestCode.HEART_BEAT:
                 assert isinstance(request.body, bytes)
@@ -144,11 +144,11 @@ class ScriptedBroker:
                 assert isinstance(request.body, bytes)
                 self.queues[at].append(Stored(request.body, (fields.get("i") or "").encode()))
                 header = SendMessageResponse("ID", at[1], len(self.queues[at]) - 1)
-                done = response(request, ResponseCode.SUCCESS, header=header)
+                done = new_response(request, ResponseCode.SUCCESS, header=header)
             case RequestCode.QUERY_CONSUMER_OFFSET:
                 offset = self.committed.get(self._group_key(fields))
                 if offset is None:
-                    return response(request, ResponseCode.QUERY_NOT_FOUND, "none")
+                    return new_response(request, ResponseCode.QUERY_NOT_FOUND, "none")
                 done.fields = {"offset": str(offset)}
             case RequestCode.UPDATE_CONSUMER_OFFSET:
                 self.committed[self._group_key(fields)] = int(fields["commitOffset"])
@@ -207,7 +207,7 @@ class ScriptedBroker:
             found = enumerate(self.queues[key][at - self.least[key] : after - self.least[key]], at)
             body = b"".join(record_bytes(key, offset, one) for offset, one in found)
         header = PullMessageResponse(self.suggested, after, self.least[key], self._end(key))
-        return response(request, code, header=header, body=body)
+        return new_response(request, code, header=header, body=body)
 
     async def _wait(self, suspend_ms: int) -> None:
         event = asyncio.Event()
@@ -270,7 +270,7 @@ class ScriptedCluster:
     routes: dict[str, TopicRouteData] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     faults: dict[tuple[str, int], list[Fault]] = field(default_factory=dict)
-    answers: dict[tuple[str, int], Body | ResponseCode | dict[str, str]] = field(
+    responses: dict[tuple[str, int], Body | ResponseCode | dict[str, str]] = field(
         default_factory=dict
     )
     calls: list[Call] = field(default_factory=list)
@@ -301,9 +301,9 @@ class ScriptedCluster:
         address = name if ":" in name else self.named(name).address
         self.faults.setdefault((address, code), []).extend(faults)
 
-    def set_answer(self, name: str, code: int, answer: Said) -> None:
+    def set_response(self, name: str, code: int, response: Said) -> None:
         """Set the response of a broker or an address to all later requests with that code."""
-        self.answers[name if ":" in name else self.named(name).address, code] = answer
+        self.responses[name if ":" in name else self.named(name).address, code] = response
 
     def made(self, code: int) -> list[Call]:
         """Requests with that code until now."""
@@ -345,7 +345,7 @@ class ScriptedCluster:
             if isinstance(fault, Exception):
                 raise fault
             if fault is not None:
-                return response(request, fault, "scripted")
+                return new_response(request, fault, "scripted")
             await asyncio.sleep(timeout_ms / 1000)
             raise CallTimeout(f"{address} does not answer")
         try:
@@ -355,28 +355,28 @@ class ScriptedCluster:
             raise CallTimeout(f"{address} does not answer") from None
 
     async def _answer(self, address: str, request: Command) -> Command:
-        answer = self.answers.get((address, request.code))
-        if isinstance(answer, ResponseCode):
-            return response(request, answer, "scripted")
-        if isinstance(answer, dict):
-            return response(request, ResponseCode.SUCCESS, fields=answer)
-        if answer is not None:
-            return response(request, ResponseCode.SUCCESS, body=answer)
+        response = self.responses.get((address, request.code))
+        if isinstance(response, ResponseCode):
+            return new_response(request, response, "scripted")
+        if isinstance(response, dict):
+            return new_response(request, ResponseCode.SUCCESS, fields=response)
+        if response is not None:
+            return new_response(request, ResponseCode.SUCCESS, body=response)
         if address in self.brokers:
             return await self.brokers[address].answer(request)
         if address not in (NAME_SERVER, OTHER_NAME_SERVER):
             raise RemotingError(f"there is nothing at {address}")
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
-            return response(request, ResponseCode.SUCCESS, body=self._cluster_info().encode())
+            return new_response(request, ResponseCode.SUCCESS, body=self._cluster_info().encode())
         if request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             body = dump({"topicList": list(self.routes)})
-            return response(request, ResponseCode.SUCCESS, body=body)
+            return new_response(request, ResponseCode.SUCCESS, body=body)
         if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            return response(request, ResponseCode.SUCCESS)
+            return new_response(request, ResponseCode.SUCCESS)
         route = self.routes.get(request.fields["topic"])
         if route is None:
-            return response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
-        return response(request, ResponseCode.SUCCESS, body=route.encode())
+            return new_response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
+        return new_response(request, ResponseCode.SUCCESS, body=route.encode())
 
     def _cluster_info(self) -> ClusterInfo:
         data = [BrokerData("C", one.name, {0: one.address}) for one in self.brokers.values()]

@@ -16,7 +16,7 @@ from turbopump.net.client.errors import (
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendStatus
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.send import RecallMessageResponse, SendMessageRequestV2
 from turbopump.net.wire.message import decode_batch
@@ -183,7 +183,7 @@ def test_a_recall_goes_to_the_broker_that_its_handle_names() -> None:
     assert (request.fields["topic"], request.fields["recallHandle"]) == ("T", handle)
     with pytest.raises(InvalidArgument, match="recall handle is invalid"):
         sending.recall_request("?", "pg")
-    answer = response(request, 0, None, RecallMessageResponse("ID"))
-    assert sending.recall_result(answer, "127.0.0.1:1") == "ID"
+    response = new_response(request, 0, None, RecallMessageResponse("ID"))
+    assert sending.recall_result(response, "127.0.0.1:1") == "ID"
     with pytest.raises(BrokerError):
-        sending.recall_result(response(request, 604, "no"), "127.0.0.1:1")
+        sending.recall_result(new_response(request, 604, "no"), "127.0.0.1:1")

@@ -55,7 +55,7 @@ COMMIT, ROLL_BACK, UNKNOWN = TransactionEnd
 def one(cluster: ScriptedCluster) -> ScriptedCluster:
     """A broker that stores half messages at log offset 7000, queue offset 33."""
     cluster.add("a")
-    cluster.set_answer("a", SEND, STORED)
+    cluster.set_response("a", SEND, STORED)
     return cluster
 
 
@@ -156,9 +156,9 @@ def test_a_half_message_that_is_not_safe_is_rolled_back(
     assert len(one.made(END)) == 2
 
 
-@pytest.mark.parametrize("answer", [ResponseCode.SYSTEM_ERROR, None])
-def test_an_end_that_no_broker_took(one: ScriptedCluster, answer: ResponseCode | None) -> None:
-    one.fail("a", END, answer)
+@pytest.mark.parametrize("response", [ResponseCode.SYSTEM_ERROR, None])
+def test_an_end_that_no_broker_took(one: ScriptedCluster, response: ResponseCode | None) -> None:
+    one.fail("a", END, response)
     result = sent(COMMIT)
     assert (result.end, result.is_told) == (COMMIT, False)
 
@@ -168,13 +168,13 @@ def test_an_id_that_names_no_place_leaves_the_end_to_the_broker(
     one: ScriptedCluster, message_id: str
 ) -> None:
     """An error after the local transaction would leave the caller without its end."""
-    one.set_answer("a", SEND, {**STORED, "msgId": message_id})
+    one.set_response("a", SEND, {**STORED, "msgId": message_id})
     result = sent(COMMIT)
     assert (result.end, result.is_told) == (COMMIT, False) and not one.made(END)
 
 
 def test_a_half_message_that_was_not_stored(one: ScriptedCluster) -> None:
-    one.set_answer("a", SEND, ResponseCode.MESSAGE_ILLEGAL)
+    one.set_response("a", SEND, ResponseCode.MESSAGE_ILLEGAL)
     with pytest.raises(BrokerError):
         sent(COMMIT)
     assert not one.made(END)
@@ -257,11 +257,11 @@ def test_a_broker_asks(one: ScriptedCluster, end: TransactionEnd) -> None:
     if end is UNKNOWN:
         assert mine.sent == []
         return
-    (answer,) = mine.sent
-    assert answer.code == END and answer.is_oneway
-    assert answer.fields["commitOrRollback"] == str(end.value)
-    assert (answer.fields["tranStateTableOffset"], answer.fields["msgId"]) == ("5", "ID5")
-    assert answer.fields["fromTransactionCheck"] == "true"
+    (response,) = mine.sent
+    assert response.code == END and response.is_oneway
+    assert response.fields["commitOrRollback"] == str(end.value)
+    assert (response.fields["tranStateTableOffset"], response.fields["msgId"]) == ("5", "ID5")
+    assert response.fields["fromTransactionCheck"] == "true"
 
 
 def test_checks_are_bounded_and_one_that_fails_is_asked_again(
@@ -306,7 +306,7 @@ async def answers(one: ScriptedCluster) -> list[str]:
     """The ends that a check of group P receives, within a second."""
     link = asked(one, 5)
     await asyncio.sleep(1)
-    return [answer.fields["commitOrRollback"] for answer in link.sent]
+    return [response.fields["commitOrRollback"] for response in link.sent]
 
 
 async def heard_groups(one: ScriptedCluster, client: SharedClient) -> list[str]:
@@ -450,7 +450,7 @@ def test_a_check_ends_at_once_after_the_close_of_its_producer(one: ScriptedClust
         await made.start()
         link = asked(one, 5)
         await asyncio.sleep(1)
-        assert [answer.fields["commitOrRollback"] for answer in link.sent] == [
+        assert [response.fields["commitOrRollback"] for response in link.sent] == [
             str(TRANSACTION_COMMIT)
         ]
         assert one.open == 0 and len(asyncio.all_tasks()) == 1

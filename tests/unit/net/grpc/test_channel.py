@@ -103,7 +103,7 @@ def test_many_calls_share_one_connection(bench: Callable[..., Bench]) -> None:
 def test_an_answer_is_bounded_in_bytes(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "ANSWER_MAX", 999)
+    monkeypatch.setattr(channel, "RESPONSE_MAX", 999)
     made = bench()
     assert run(made, lambda one: one.ask("Echo", bytes(999))) == [bytes(999)]
     with pytest.raises(GrpcError) as raised:

@@ -47,12 +47,12 @@ class Asking:
         self.wire.out = b""
         hear(self.one, frame(h2.DATA, 1, b"".join(map(framed, messages))))
         found = b"".join(body for kind, _, _, body in frames(self.wire.out) if kind == h2.DATA)
-        answer = words(self.version, "Response")
-        return [answer.FromString(one) for one in MessageReader(1 << 20, False).feed(found)]
+        response = words(self.version, "Response")
+        return [response.FromString(one) for one in MessageReader(1 << 20, False).feed(found)]
 
     def ask(self, **asked: Any) -> Any:
-        (answer,) = self.send(words(self.version, "Request")(**asked).SerializeToString())
-        return answer
+        (response,) = self.send(words(self.version, "Request")(**asked).SerializeToString())
+        return response
 
 
 @pytest.fixture(params=VERSIONS)
@@ -61,10 +61,10 @@ def asking(request: pytest.FixtureRequest, bench: Make) -> Asking:
 
 
 def test_services_are_listed_and_the_request_comes_back(asking: Asking) -> None:
-    answer = asking.ask(host="here", list_services="")
-    names = [one.name for one in answer.list_services_response.service]
+    response = asking.ask(host="here", list_services="")
+    names = [one.name for one in response.list_services_response.service]
     assert names == sorted([HEALTH, *NAMES])
-    assert (answer.valid_host, answer.original_request.host) == ("here", "here")
+    assert (response.valid_host, response.original_request.host) == ("here", "here")
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_a_file_has_the_descriptors_a_caller_needs(asking: Asking, asked: dict[s
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reflection_describes_itself(asking: Asking, version: str) -> None:
-    answer = asking.ask(file_containing_symbol=f"{version}.ServerReflection")
-    (data,) = answer.file_descriptor_response.file_descriptor_proto
+    response = asking.ask(file_containing_symbol=f"{version}.ServerReflection")
+    (data,) = response.file_descriptor_response.file_descriptor_proto
     assert descriptor_pb2.FileDescriptorProto.FromString(data).package == version
 
 
@@ -107,8 +107,8 @@ def test_an_absent_descriptor_is_reported_and_the_stream_goes_on(asking: Asking)
     ):
         assert asking.ask(**asked).error_response.error_code == code, asked
     name = "grpc.health.v1.HealthCheckRequest"
-    answer = asking.ask(all_extension_numbers_of_type=name).all_extension_numbers_response
-    assert (answer.base_type_name, [*answer.extension_number]) == (name, [])
+    response = asking.ask(all_extension_numbers_of_type=name).all_extension_numbers_response
+    assert (response.base_type_name, [*response.extension_number]) == (name, [])
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\x0a\x7fx", b"\x0a\xff\xff\x03" + bytes(65_535)])
@@ -129,8 +129,8 @@ def test_the_end_of_the_client_is_the_end_of_the_call(asking: Asking) -> None:
 def test_messages_of_rocketmq_come_with_all_that_they_need(bench: Make) -> None:
     names = ["SendMessage", "ReceiveMessage", "Telemetry"]
     asking = Asking(bench(), methods=Reflection([SERVICE], partial(files, names)).methods)
-    answer = asking.ask(file_containing_symbol=f"{SERVICE}.Telemetry")
-    found = answer.file_descriptor_response.file_descriptor_proto
+    response = asking.ask(file_containing_symbol=f"{SERVICE}.Telemetry")
+    found = response.file_descriptor_response.file_descriptor_proto
     protos = [descriptor_pb2.FileDescriptorProto.FromString(one) for one in found]
     assert sorted(one.name for one in protos)[1:] == [
         "google/protobuf/duration.proto",

@@ -28,10 +28,10 @@ def route(front: GrpcWorld, topic: str) -> Any:
 
 
 def test_a_route_names_this_broker_and_its_queues(front: GrpcWorld) -> None:
-    answer = route(front, "TFifo")
-    assert answer.status.code == Code.OK
-    assert [queue.id for queue in answer.message_queues] == [0, 1, 2, 3]
-    queue = answer.message_queues[0]
+    response = route(front, "TFifo")
+    assert response.status.code == Code.OK
+    assert [queue.id for queue in response.message_queues] == [0, 1, 2, 3]
+    queue = response.message_queues[0]
     assert (queue.topic.resource_namespace, queue.topic.name) == ("n", "TFifo")
     assert (queue.permission, [*queue.accept_message_types]) == (Permission.READ_WRITE, [2])
     assert (queue.broker.name, queue.broker.id, queue.broker.endpoints.scheme) == (
@@ -81,9 +81,9 @@ def test_a_route_of_many_queues_is_made_in_steps(front: GrpcWorld) -> None:
 def test_an_assignment_is_one_for_all_queues_but_in_order(front: GrpcWorld) -> None:
     def ids(group: str) -> list[int]:
         topic = {"name": "TNormal"}
-        answer = front.ask("QueryAssignment", topic=topic, group={"name": group})
-        assert answer.status.code == Code.OK
-        return [one.message_queue.id for one in answer.assignments]
+        response = front.ask("QueryAssignment", topic=topic, group={"name": group})
+        assert response.status.code == Code.OK
+        return [one.message_queue.id for one in response.assignments]
 
     ordered = SubscriptionGroupConfig("GO", consume_message_orderly=True)
     front.world.broker.groups.put(ordered, front.world.now_ms)
@@ -176,24 +176,24 @@ def test_an_unknown_group_is_refused_where_groups_are_not_made(
 
 def test_bytes_that_are_no_command_end_the_stream(front: GrpcWorld) -> None:
     for command in (b"\xff\xff", bytes(1 << 20)):
-        call, heard = front.begin("Telemetry", answer="TelemetryCommand")
+        call, heard = front.begin("Telemetry", response="TelemetryCommand")
         front.tell(call, command)
         assert heard.error is not None
-    answer = front.start("QueryRoute", topic={"name": "t" * (128 << 10)})[1]
-    assert answer.error is not None
-    assert answer.error.code is GrpcCode.RESOURCE_EXHAUSTED
+    response = front.start("QueryRoute", topic={"name": "t" * (128 << 10)})[1]
+    assert response.error is not None
+    assert response.error.code is GrpcCode.RESOURCE_EXHAUSTED
 
 
 def test_many_commands_of_one_stream_have_a_turn_each(front: GrpcWorld) -> None:
     settings = {"publishing": {"topics": [{"name": "TNormal"}]}}
     command = message_class("TelemetryCommand")(settings=settings).SerializeToString()
-    call, heard = front.begin("Telemetry", answer="TelemetryCommand")
+    call, heard = front.begin("Telemetry", response="TelemetryCommand")
     front.tell(call, command, times=3)
     assert len(heard.messages) == 3
     assert call.on_end is not None
     call.on_end()
     assert heard.has_ended
-    call, heard = front.begin("Telemetry", answer="TelemetryCommand")
+    call, heard = front.begin("Telemetry", response="TelemetryCommand")
     front.tell(call, command, times=telemetry.WAITING_MAX + 1)
     assert heard.error is not None
     assert heard.error.code is GrpcCode.RESOURCE_EXHAUSTED
@@ -303,10 +303,10 @@ def test_an_operator_sees_the_threads_of_a_consumer(front: GrpcWorld) -> None:
     request = front.world.dispatch(new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
     (command,) = heard.messages
     trace = {"nonce": command.print_thread_stack_trace_command.nonce, "thread_stack_trace": "main"}
-    answer = message_class("TelemetryCommand")(thread_stack_trace=trace)
-    front.tell(call, answer.SerializeToString())
+    response = message_class("TelemetryCommand")(thread_stack_trace=trace)
+    front.tell(call, response.SerializeToString())
     assert bodies.load_object(request.value.body)["jstack"] == "main"
-    front.tell(call, answer.SerializeToString())  # no request waits for this response
+    front.tell(call, response.SerializeToString())  # no request waits for this response
 
 
 @pytest.mark.parametrize(
@@ -325,10 +325,10 @@ def test_an_operator_has_a_consumer_try_a_message(front: GrpcWorld, code: int, r
     (command,) = heard.messages
     asked = command.verify_message_command
     assert (asked.message.body, asked.message.topic.name) == (b"body", "TNormal")
-    answer = message_class("TelemetryCommand")(
+    response = message_class("TelemetryCommand")(
         status={"code": code}, verify_message_result={"nonce": asked.nonce}
     )
-    front.tell(call, answer.SerializeToString())
+    front.tell(call, response.SerializeToString())
     assert bodies.load_object(request.value.body)["consumeResult"].startswith(result)
 
 

@@ -261,13 +261,13 @@ def test_an_acknowledgement_that_is_none(front: GrpcWorld) -> None:
     (found,) = receive(front)
     good = receipt(found)
     for text in ("", "x", "1 2 3", good["receipt_handle"].rsplit(" ", 1)[0], "9" * 2_000):
-        answer = ack(front, {"message_id": "m1", "receipt_handle": text})
-        assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
-        assert answer.status.message.startswith("INVALID_RECEIPT_HANDLE: ")
+        response = ack(front, {"message_id": "m1", "receipt_handle": text})
+        assert response.status.code == Code.INVALID_RECEIPT_HANDLE
+        assert response.status.message.startswith("INVALID_RECEIPT_HANDLE: ")
     elsewhere = good["receipt_handle"].replace(front.world.config.broker_name, "other")
-    answer = ack(front, good, {"message_id": "m1", "receipt_handle": elsewhere})
-    assert answer.status.code == Code.MULTIPLE_RESULTS
-    assert [one.status.code for one in answer.entries] == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
+    response = ack(front, good, {"message_id": "m1", "receipt_handle": elsewhere})
+    assert response.status.code == Code.MULTIPLE_RESULTS
+    assert [one.status.code for one in response.entries] == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
     assert ack(front).status.code == Code.BAD_REQUEST
     assert ack(front, *[{}] * 513).status.code == Code.BAD_REQUEST
     front.world.pass_time(25_000)
@@ -288,9 +288,9 @@ def test_many_acknowledgements_of_one_request(front: GrpcWorld) -> None:
         entries=[receipt(one) for one in found],
     )[1]
     front.world.pass_time(500)
-    answer = heard.answer
-    assert answer.status.code == Code.OK
-    assert [one.message_id for one in answer.entries] == [
+    response = heard.answer
+    assert response.status.code == Code.OK
+    assert [one.message_id for one in response.entries] == [
         one.system_properties.message_id for one in found
     ]
     front.world.pass_time(30_000)
@@ -300,13 +300,13 @@ def test_many_acknowledgements_of_one_request(front: GrpcWorld) -> None:
 def test_a_changed_time_has_a_handle_of_its_own(front: GrpcWorld) -> None:
     front.send(message())
     (found,) = receive(front)
-    answer = change(front, receipt(found), 40)
-    assert answer.status.code == Code.OK
-    assert len(answer.receipt_handle.split(" ")) == 9
-    assert answer.receipt_handle.split(" ")[-1] == receipt(found)["receipt_handle"].split(" ")[-1]
+    response = change(front, receipt(found), 40)
+    assert response.status.code == Code.OK
+    assert len(response.receipt_handle.split(" ")) == 9
+    assert response.receipt_handle.split(" ")[-1] == receipt(found)["receipt_handle"].split(" ")[-1]
     front.world.pass_time(25_000)
     assert is_empty(front)
-    given = {"message_id": "m1", "receipt_handle": answer.receipt_handle}
+    given = {"message_id": "m1", "receipt_handle": response.receipt_handle}
     assert ack(front, given).status.code == Code.OK
     front.world.pass_time(30_000)
     assert is_empty(front)
@@ -358,8 +358,8 @@ def test_a_consumer_makes_a_dead_letter(front: GrpcWorld) -> None:
     front.send(message())
     (found,) = receive(front)
     given = {"group": {"name": "G1"}, "topic": {"name": "TNormal"}, **receipt(found)}
-    answer = front.ask("ForwardMessageToDeadLetterQueue", **given)
-    assert answer.status.code == Code.OK
+    response = front.ask("ForwardMessageToDeadLetterQueue", **given)
+    assert response.status.code == Code.OK
     front.world.pass_time(30_000)
     assert is_empty(front)
     units = front.world.broker.store.units("%DLQ%G1", 0, 0, 10)
@@ -367,8 +367,8 @@ def test_a_consumer_makes_a_dead_letter(front: GrpcWorld) -> None:
     assert record is not None
     assert record.body == b"body"
     given["receipt_handle"] = "x"
-    answer = front.ask("ForwardMessageToDeadLetterQueue", **given)
-    assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
+    response = front.ask("ForwardMessageToDeadLetterQueue", **given)
+    assert response.status.code == Code.INVALID_RECEIPT_HANDLE
 
 
 def test_an_ordered_group_receives_nothing_after_an_outstanding_batch(front: GrpcWorld) -> None:

@@ -48,9 +48,9 @@ def test_a_message_is_stored_with_its_senders_properties(front: GrpcWorld) -> No
         trace_context="t",
         user={"u": "v"},
     )
-    answer = front.send(draft)
-    assert answer.status.code == Code.OK
-    (entry,) = answer.entries
+    response = front.send(draft)
+    assert response.status.code == Code.OK
+    (entry,) = response.entries
     assert (entry.status.code, entry.message_id, entry.transaction_id) == (Code.OK, "m1", "m1")
     (record,) = records(front, "TNormal")
     assert (record.body, record.queue_offset) == (b"body", entry.offset)
@@ -86,9 +86,9 @@ def test_messages_of_one_request_have_an_entry_each(front: GrpcWorld) -> None:
     )[1]
     for _ in range(5):
         front.world.turn()
-    answer = heard.answer
-    assert answer.status.code == Code.OK
-    assert [entry.message_id for entry in answer.entries] == [f"m{n}" for n in range(count)]
+    response = heard.answer
+    assert response.status.code == Code.OK
+    assert [entry.message_id for entry in response.entries] == [f"m{n}" for n in range(count)]
     assert {record.body for record in records(front, "TNormal")} == {
         b"%d" % number for number in range(count)
     }
@@ -146,9 +146,9 @@ def test_a_message_group_has_one_queue_that_other_proxies_choose_too(front: Grpc
     ],
 )
 def test_messages_that_may_not_be_sent(front: GrpcWorld, draft: dict[str, Any], code: int) -> None:
-    answer = front.send(draft)
-    assert answer.status.code == code
-    assert not answer.entries
+    response = front.send(draft)
+    assert response.status.code == code
+    assert not response.entries
     assert not records(front, "TNormal")
 
 
@@ -198,9 +198,9 @@ def test_small_parts_of_a_large_request_are_not_even_read() -> None:
 def test_a_delayed_message_can_be_recalled(make_front: Callable[..., GrpcWorld]) -> None:
     front = make_front("recallMessageEnable=true\ntimerWheelEnable=true\n")
     due_s = front.world.now_ms // 1_000 + 5
-    answer = front.send(message("TDelay", delivery_timestamp={"seconds": due_s}))
-    assert answer.status.code == Code.OK
-    handle = answer.entries[0].recall_handle
+    response = front.send(message("TDelay", delivery_timestamp={"seconds": due_s}))
+    assert response.status.code == Code.OK
+    handle = response.entries[0].recall_handle
     assert handle
     recalled = front.ask("RecallMessage", topic={"name": "TDelay"}, recall_handle=handle)
     assert (recalled.status.code, recalled.message_id) == (Code.OK, "m1")
@@ -330,11 +330,11 @@ def sent_and_stored(front: GrpcWorld, *, natively: bool) -> tuple[list[bytes], l
         message(message_id="", body=b"no id"),
         message(message_id="n", body=b""),
     ]
-    answers = [front.send(one).SerializeToString() for _ in range(8) for one in drafts]
-    answers.append(front.send(*drafts[:3]).SerializeToString())
+    responses = [front.send(one).SerializeToString() for _ in range(8) for one in drafts]
+    responses.append(front.send(*drafts[:3]).SerializeToString())
     log = Path(world.config.store.root, "commitlog")
     return (
-        answers,
+        responses,
         [path.read_bytes() for path in sorted(log.iterdir())],
         world.broker.fast.lane.send_count,
     )

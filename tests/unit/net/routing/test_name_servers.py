@@ -8,7 +8,7 @@ import pytest
 from turbopump.engine.deferred import Deferred
 from turbopump.net.routing.name_servers import Absent, NameServerQueries
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
@@ -21,7 +21,7 @@ class Servers:
 
     def __init__(self, *addresses: str, **options: Any) -> None:
         self.addresses = list(addresses)
-        self.answers: dict[str, str | tuple[int, bytes]] = {}
+        self.responses: dict[str, str | tuple[int, bytes]] = {}
         self.asked: list[tuple[str, int]] = []
         self.hangs = False
         self.waiting: list[tuple[Deferred[Command | str], Command | str]] = []
@@ -29,22 +29,22 @@ class Servers:
 
     def call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         self.asked.append((address, timeout_ms))
-        found = self.answers.get(address, (ResponseCode.SUCCESS, ROUTE.encode()))
-        answer: Command | str
+        found = self.responses.get(address, (ResponseCode.SUCCESS, ROUTE.encode()))
+        response: Command | str
         if isinstance(found, str):
-            answer = found
+            response = found
         else:
-            answer = response(request, found[0], f"code {found[0]}", body=found[1])
+            response = new_response(request, found[0], f"code {found[0]}", body=found[1])
         later: Deferred[Command | str] = Deferred()
-        self.waiting.append((later, answer))
+        self.waiting.append((later, response))
         if not self.hangs:
             self.answer()
         return later
 
     def answer(self) -> None:
         waiting, self.waiting = self.waiting, []
-        for later, answer in waiting:
-            later.resolve(answer)
+        for later, response in waiting:
+            later.resolve(response)
 
     def route(self) -> TopicRouteData | Absent:
         return self.queries.route(HEADER).value
@@ -59,11 +59,11 @@ class Servers:
 )
 def test_a_server_that_fails_is_asked_last_from_then_on(failure: str | tuple[int, bytes]) -> None:
     servers = Servers("a:1", "b:1", "c:1", next_ms=1_000, body_max=5_000)
-    servers.answers["a:1"] = failure
+    servers.responses["a:1"] = failure
     assert servers.route() == ROUTE
     assert servers.asked_now() == [("a:1", 1_000), ("b:1", 1_000)]
-    servers.answers["b:1"] = servers.answers["c:1"] = failure
-    servers.answers["a:1"] = (0, ROUTE.encode())
+    servers.responses["b:1"] = servers.responses["c:1"] = failure
+    servers.responses["a:1"] = (0, ROUTE.encode())
     assert servers.route() == ROUTE
     assert servers.asked_now() == [("b:1", 1_000), ("c:1", 1_000), ("a:1", 3_000)]
     assert servers.route() == ROUTE
@@ -72,10 +72,10 @@ def test_a_server_that_fails_is_asked_last_from_then_on(failure: str | tuple[int
 
 def test_a_missing_topic_is_an_answer_and_silence_is_a_failure() -> None:
     servers = Servers("a:1", "b:1")
-    servers.answers["a:1"] = (ResponseCode.TOPIC_NOT_EXIST, b"")
+    servers.responses["a:1"] = (ResponseCode.TOPIC_NOT_EXIST, b"")
     missing = "No topic route info in name server for the topic: T"
     assert servers.route() == Absent(missing, is_certain=True)
-    servers.answers = {"a:1": "timed out", "b:1": (2, b"")}
+    servers.responses = {"a:1": "timed out", "b:1": (2, b"")}
     text = "no name server answers: b:1 answered 2: code 2"
     assert servers.route() == Absent(text, is_certain=False)
     servers.addresses = []
@@ -85,7 +85,7 @@ def test_a_missing_topic_is_an_answer_and_silence_is_a_failure() -> None:
 def test_queries_that_failed_together_pass_over_one_server() -> None:
     servers = Servers("a:1", "b:1", "c:1")
     servers.hangs = True
-    servers.answers["a:1"] = "timed out"
+    servers.responses["a:1"] = "timed out"
     found = [servers.queries.route(HEADER) for _ in range(2)]
     servers.answer()
     servers.answer()
@@ -96,7 +96,7 @@ def test_queries_that_failed_together_pass_over_one_server() -> None:
 def test_servers_may_change_during_a_query() -> None:
     servers = Servers("a:1", "b:1")
     servers.hangs = True
-    servers.answers["a:1"] = servers.answers["b:1"] = "timed out"
+    servers.responses["a:1"] = servers.responses["b:1"] = "timed out"
     found = servers.queries.route(HEADER)
     servers.addresses = []
     servers.answer()
@@ -110,9 +110,9 @@ def test_servers_may_change_during_a_query() -> None:
 def test_brokers_of_all_clusters() -> None:
     servers = Servers("a:1")
     cluster = ClusterInfo({"b": ROUTE.broker_datas[0]}, {"C": ["b"]})
-    servers.answers["a:1"] = (0, cluster.encode())
+    servers.responses["a:1"] = (0, cluster.encode())
     assert servers.queries.cluster().value == cluster
-    servers.answers["a:1"] = (0, b"")
+    servers.responses["a:1"] = (0, b"")
     found = servers.queries.cluster().value
     assert isinstance(found, Absent) and not found.is_certain
 
@@ -124,7 +124,7 @@ def test_the_first_of_consecutive_failures_is_logged(
     servers = Servers("a:1", warns=warns)
     with caplog.at_level(logging.WARNING):
         for failure in ("silent", "silent", (0, ROUTE.encode()), "timed out"):
-            servers.answers["a:1"] = failure  # type: ignore[assignment]
+            servers.responses["a:1"] = failure  # type: ignore[assignment]
             servers.route()
     expected = ["no name server answers: silent", "no name server answers: timed out"]
     assert caplog.messages == (expected if warns else [])

@@ -4,7 +4,7 @@ import pytest
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import QUIET_MS, REMARK_MAX, Dispatcher
-from turbopump.net.wire.command import new_request, response
+from turbopump.net.wire.command import new_request, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.offsets import GetMinOffsetRequest
 from turbopump.net.wire.heartbeat import HeartbeatData
@@ -12,21 +12,21 @@ from turbopump.net.wire.heartbeat import HeartbeatData
 
 def test_handlers_get_request_peer_and_time(peer) -> None:
     table = Dispatcher()
-    table.add(31, lambda request, who, now_ms: response(request, 0, f"{who.address} {now_ms}"))
+    table.add(31, lambda request, who, now_ms: new_response(request, 0, f"{who.address} {now_ms}"))
     assert table.dispatch(new_request(31), peer, 5).remark == "10.0.0.5:1234 5"
     assert table.codes == {31}
 
 
 def test_unknown_codes(peer) -> None:
     table = Dispatcher()
-    answer = table.dispatch(new_request(9999), peer, 0)
-    assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+    response = table.dispatch(new_request(9999), peer, 0)
+    assert (response.code, response.remark) == (3, " request type 9999 not supported")
 
 
 def test_a_table_without_some_codes(peer) -> None:
     table = Dispatcher()
     for code in (10, 11):
-        table.add(code, lambda request, *_: response(request, 0))
+        table.add(code, lambda request, *_: new_response(request, 0))
     fewer = table.without([11, 361])
     assert [fewer.dispatch(new_request(code), peer, 0).code for code in (10, 11)] == [0, 3]
     assert table.codes == {10, 11}
@@ -36,11 +36,11 @@ def test_bad_headers_and_bodies_are_answered_1(peer) -> None:
     table = Dispatcher()
     table.add(31, lambda request, *_: read_header(GetMinOffsetRequest, request.fields))
     table.add(34, lambda request, *_: HeartbeatData.decode(request.body))
-    answer = table.dispatch(new_request(31, fields={"topic": "T"}), peer, 0)
-    assert (answer.code, answer.remark) == (1, "BadHeader: the custom field <queueId> is null")
-    answer = table.dispatch(new_request(34, body=b"[]"), peer, 0)
-    assert answer.code == 1
-    assert answer.remark.startswith("BadBody: ")
+    response = table.dispatch(new_request(31, fields={"topic": "T"}), peer, 0)
+    assert (response.code, response.remark) == (1, "BadHeader: the custom field <queueId> is null")
+    response = table.dispatch(new_request(34, body=b"[]"), peer, 0)
+    assert response.code == 1
+    assert response.remark.startswith("BadBody: ")
 
 
 @pytest.mark.logs_tracebacks
@@ -51,10 +51,10 @@ def test_failures_are_answered_with_one_line(peer, caplog) -> None:
         raise RuntimeError("two\nlines " + "x" * 1000)
 
     table.add(10, fails)
-    answer = table.dispatch(new_request(10), peer, 0)
-    assert answer.code == 1
-    assert answer.remark.startswith("RuntimeError: two lines xxx")
-    assert len(answer.remark) == REMARK_MAX
+    response = table.dispatch(new_request(10), peer, 0)
+    assert response.code == 1
+    assert response.remark.startswith("RuntimeError: two lines xxx")
+    assert len(response.remark) == REMARK_MAX
     assert "request 10 of 10.0.0.5:1234 failed" in caplog.text
 
 
@@ -66,8 +66,8 @@ def test_a_full_disk_is_one_line_for_many_requests(peer, caplog) -> None:
 
     table.add(10, full)
     for now_ms in (5_000, 5_001, 5_000 + QUIET_MS - 1):
-        answer = table.dispatch(new_request(10), peer, now_ms)
-        assert answer.remark == "OSError: [Errno 28] No space left on device"
+        response = table.dispatch(new_request(10), peer, now_ms)
+        assert response.remark == "OSError: [Errno 28] No space left on device"
     assert [record.exc_info for record in caplog.records] == [None]
     for now_ms in (5_000 + QUIET_MS, 3):
         table.dispatch(new_request(10), peer, now_ms)

@@ -14,7 +14,7 @@ from turbopump.net.transport.fair_scheduler import (
 )
 from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, SHORT_SIZE, Area
 from turbopump.net.wire.bodies import BadBody, finish
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 
 
 class Loop:
@@ -137,13 +137,13 @@ def test_a_request_that_ends_in_its_first_step_is_answered_at_once(peer) -> None
             yield
         if "bad" in request.fields:
             raise BadBody("no body")
-        return response(request, 0)
+        return new_response(request, 0)
 
     reviewed = []
 
-    def review(request, answer, stepped):
+    def review(request, response, stepped):
         reviewed.append(stepped)
-        return answer
+        return response
 
     table = Dispatcher(review)
     table.add(31, handler)

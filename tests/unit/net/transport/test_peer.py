@@ -2,36 +2,36 @@
 
 import pytest
 
-from turbopump.net.wire.command import FRAME_MAX, WireError, new_request, response
+from turbopump.net.wire.command import FRAME_MAX, WireError, new_request, new_response
 
 
 def test_answers_are_matched_by_opaque(peer, line) -> None:
     first, second = peer.call(new_request(307), 1000), peer.call(new_request(309), 2000)
     assert peer.waiting_calls == 2
     assert [alarm.delay_ms for alarm in line.alarms] == [1000, 2000]
-    peer.answered(response(line.sent[1], 0, "second"))
-    peer.answered(response(line.sent[0], 0, "first"))
+    peer.answered(new_response(line.sent[1], 0, "second"))
+    peer.answered(new_response(line.sent[0], 0, "first"))
     assert (first.value.remark, second.value.remark) == ("first", "second")
     assert all(alarm.cancelled for alarm in line.alarms)
     assert peer.waiting_calls == 0
 
 
 def test_an_unexpected_answer_is_dropped(peer, line) -> None:
-    answer = peer.call(new_request(307), 1000)
-    peer.answered(response(new_request(1), 0))
-    assert not answer.done
-    peer.answered(response(line.sent[0], 0))
-    peer.answered(response(line.sent[0], 1))
-    assert answer.value.code == 0
+    response = peer.call(new_request(307), 1000)
+    peer.answered(new_response(new_request(1), 0))
+    assert not response.done
+    peer.answered(new_response(line.sent[0], 0))
+    peer.answered(new_response(line.sent[0], 1))
+    assert response.value.code == 0
 
 
 def test_a_call_times_out(peer, line) -> None:
-    answer = peer.call(new_request(307), 1000)
+    response = peer.call(new_request(307), 1000)
     line.alarms[0].callback()
-    assert answer.value is None
+    assert response.value is None
     assert peer.waiting_calls == 0
-    peer.answered(response(line.sent[0], 0))
-    assert answer.value is None
+    peer.answered(new_response(line.sent[0], 0))
+    assert response.value is None
 
 
 def test_notices_are_oneway(peer, line) -> None:
@@ -43,8 +43,8 @@ def test_notices_are_oneway(peer, line) -> None:
 @pytest.mark.logs_tracebacks
 def test_a_lost_peer_fails_waiting_calls_and_is_reported(peer, line) -> None:
     seen = []
-    answer = peer.call(new_request(307), 1000)
-    answer.then(lambda value: seen.append(("answer", value)))
+    response = peer.call(new_request(307), 1000)
+    response.then(lambda value: seen.append(("answer", value)))
 
     def fails() -> None:
         raise RuntimeError("a callback's own failure")

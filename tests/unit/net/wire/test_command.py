@@ -16,7 +16,7 @@ from turbopump.net.wire.command import (
     decode,
     encode,
     new_request,
-    response,
+    new_response,
 )
 from turbopump.net.wire.headers.offsets import GetMinOffsetRequest, GetMinOffsetResponse
 
@@ -38,13 +38,13 @@ def test_json_header_is_byte_for_byte_rocketmqs() -> None:
 
 def test_response_copies_the_opaque_and_is_json() -> None:
     request = Command(31, opaque=-5, codec=Codec.ROCKETMQ)
-    answer = response(
+    response = new_response(
         request, ResponseCode.SUCCESS, "ok", GetMinOffsetResponse(9), fields={"x": "y"}
     )
-    assert (answer.opaque, answer.flag, answer.codec) == (-5, 1, Codec.JSON)
-    assert answer.is_response and not answer.is_oneway
-    assert answer.fields == {"offset": "9", "x": "y"}
-    assert decode(b"".join(encode(answer))) == answer
+    assert (response.opaque, response.flag, response.codec) == (-5, 1, Codec.JSON)
+    assert response.is_response and not response.is_oneway
+    assert response.fields == {"offset": "9", "x": "y"}
+    assert decode(b"".join(encode(response))) == response
 
 
 def test_oneway() -> None:

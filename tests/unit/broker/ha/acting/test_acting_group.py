@@ -13,7 +13,7 @@ from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS, NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
 from turbopump.net.wire.topics import TopicConfig
@@ -46,20 +46,20 @@ class Names:
         if address in self.worlds:
             body = bytes(request.body)
             again = new_request(request.code, None, body, fields=request.fields)
-            answer = self.worlds[address].dispatch(again)
-            return answer.value if isinstance(answer, Deferred) else answer
+            response = self.worlds[address].dispatch(again)
+            return response.value if isinstance(response, Deferred) else response
         if address != NAMES:
             return f"{address}: refused"
         addresses = {str(key): at for key, at in self.members.items()}
         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             assert request.fields["topic"] == "rmq_sys_SYNC_BROKER_MEMBER_b"
             group = {"cluster": "DefaultCluster", "brokerName": "b", "brokerAddrs": addresses}
-            return response(request, 0, body=json.dumps({"brokerDatas": [group]}).encode())
+            return new_response(request, 0, body=json.dumps({"brokerDatas": [group]}).encode())
         if self.is_old:
-            return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            return new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         assert request.code == RequestCode.GET_BROKER_MEMBER_GROUP
         body = {"brokerMemberGroup": {"brokerAddrs": addresses, "brokerName": "b"}}
-        return response(request, 0, body=json.dumps(body).encode())
+        return new_response(request, 0, body=json.dumps(body).encode())
 
 
 class Connections:
@@ -182,7 +182,7 @@ def test_the_answers_of_several_name_servers_are_one(world: World) -> None:
         later: Deferred[Command | str] = Deferred()
         members = groups[address]
         body = json.dumps({"brokerMemberGroup": {"brokerAddrs": members}}).encode()
-        later.resolve("gone" if members is None else response(request, 0, body=body))
+        later.resolve("gone" if members is None else new_response(request, 0, body=body))
         return later
 
     members = GroupMembers("c", "b", call, lambda: world.steady_ms)
@@ -216,7 +216,7 @@ def test_the_answers_of_several_name_servers_are_one(world: World) -> None:
 def test_masters_unknown_to_name_servers_are_not_believed(world: World, body: bytes) -> None:
     def call(address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         later: Deferred[Command | str] = Deferred()
-        later.resolve(response(request, 0, body=body))
+        later.resolve(new_response(request, 0, body=body))
         return later
 
     members = GroupMembers("c", "b", call, lambda: world.steady_ms)
@@ -309,9 +309,9 @@ def test_an_acting_replica_writes_nothing(slave: Bench) -> None:
     slave.say(_1=SLAVE)
     end = slave.world.broker.store.max_log_offset
     fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0"}
-    answer = slave.world.dispatch(new_request(310, None, b"x", fields=fields))
-    assert isinstance(answer, Command)
-    assert answer.code != 0
+    response = slave.world.dispatch(new_request(310, None, b"x", fields=fields))
+    assert isinstance(response, Command)
+    assert response.code != 0
     slave.world.pass_time(5_000)
     assert slave.world.broker.store.max_log_offset == end
 

@@ -7,7 +7,7 @@ import pytest
 from turbopump.broker.ha.acting.group_members import GroupMembers
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 
 AT = "10.0.0.9:9876"
 REPLICA = {1: "10.0.0.2:10911"}
@@ -46,11 +46,13 @@ class NameServer:
     def _answer(self, request: Command) -> Command | str:
         if request.code == RequestCode.GET_BROKER_MEMBER_GROUP:
             group = {"brokerMemberGroup": {"brokerAddrs": _keys(self.members_by_id)}}
-            return response(request, 0, body=json.dumps(group).encode()) if self.knows else "late"
+            return (
+                new_response(request, 0, body=json.dumps(group).encode()) if self.knows else "late"
+            )
         if not self.route:
-            return response(request, ResponseCode.TOPIC_NOT_EXIST)
+            return new_response(request, ResponseCode.TOPIC_NOT_EXIST)
         group = {"cluster": "c", "brokerName": "b", "brokerAddrs": _keys(self.route)}
-        return response(request, 0, body=json.dumps({"brokerDatas": [group]}).encode())
+        return new_response(request, 0, body=json.dumps({"brokerDatas": [group]}).encode())
 
 
 def _keys(members: dict[int, str]) -> dict[str, str]:

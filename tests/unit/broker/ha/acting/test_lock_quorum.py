@@ -14,7 +14,7 @@ from tests.unit.broker.ha.acting.test_acting_group import (
     Bench,
 )
 
-from turbopump.broker.ha.acting.lock_quorum import ANSWER_MAX, YOUNG, YOUNG_MS
+from turbopump.broker.ha.acting.lock_quorum import RESPONSE_MAX, YOUNG, YOUNG_MS
 from turbopump.engine.deferred import Deferred
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
@@ -28,16 +28,16 @@ def ask(bench: Bench, client_id: str, code: int = RequestCode.LOCK_BATCH_MQ) -> 
     queues = [{"topic": "T", "brokerName": "b", "queueId": each} for each in range(2)]
     body = {"consumerGroup": "G", "clientId": client_id, "mqSet": queues}
     later = bench.world.dispatch(new_request(code, None, json.dumps(body).encode()))
-    answer = later.value if isinstance(later, Deferred) else later
-    assert isinstance(answer, Command)
-    return answer
+    response = later.value if isinstance(later, Deferred) else later
+    assert isinstance(response, Command)
+    return response
 
 
 def locks(bench: Bench, client_id: str) -> int:
     """Number of queues, of two, that a client locks."""
-    answer = ask(bench, client_id)
-    assert answer.code == 0, answer.remark
-    return len(json.loads(answer.body)["lockOKMQSet"])
+    response = ask(bench, client_id)
+    assert response.code == 0, response.remark
+    return len(json.loads(response.body)["lockOKMQSet"])
 
 
 def together(*benches: Bench) -> None:
@@ -143,19 +143,19 @@ VOTE = json.dumps(
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [b"[]", b'{"lockOKMQSet":[{"topic":"T","queueId":"x"}]}', VOTE + b" " * ANSWER_MAX],
+    "response",
+    [b"[]", b'{"lockOKMQSet":[{"topic":"T","queueId":"x"}]}', VOTE + b" " * RESPONSE_MAX],
     ids=["no object", "no queues", "endless"],
 )
 def test_a_voter_that_says_nonsense_has_no_vote(
-    pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch, answer: bytes
+    pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch, response: bytes
 ) -> None:
     master, _slave = pair
     real = master.names._answer
 
     def nonsense(address: str, request: Command) -> Command | str:
         if address == SLAVE and request.code == RequestCode.LOCK_BATCH_MQ:
-            return Command(code=0, body=answer)
+            return Command(code=0, body=response)
         return real(address, request)
 
     monkeypatch.setattr(master.names, "_answer", nonsense)
@@ -165,10 +165,10 @@ def test_a_voter_that_says_nonsense_has_no_vote(
 def test_a_request_for_very_many_queues_is_refused(pair: tuple[Bench, Bench]) -> None:
     queues = [{"topic": "T", "brokerName": "b", "queueId": each} for each in range(4_097)]
     body = {"consumerGroup": "G", "clientId": "a", "mqSet": queues}
-    answer = pair[0].world.dispatch(new_request(41, None, json.dumps(body).encode()))
-    assert isinstance(answer, Command), "it is refused at once"
-    assert answer.code == 29
-    assert "more than 4096 queues" in answer.remark
+    response = pair[0].world.dispatch(new_request(41, None, json.dumps(body).encode()))
+    assert isinstance(response, Command), "it is refused at once"
+    assert response.code == 29
+    assert "more than 4096 queues" in response.remark
 
 
 def test_a_group_of_one_gives_locks_at_once(make: Callable[..., Bench]) -> None:

@@ -18,7 +18,7 @@ from turbopump.broker.ha.acting.acting_group import HELD_MS
 from turbopump.broker.pop.acting_journal import TAKES_NOTES, ActingJournal
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.pop_records import Acknowledgement, CheckPoint, CheckPointKey
 
 NOW_MS = 1_700_000_000_000
@@ -72,12 +72,12 @@ def test_offsets_do_not_travel_without_notes(pair: tuple[Bench, Bench]) -> None:
     slave.world.broker.offsets.commit("G", "T", 0, QueueOffset(6), NOW_MS)
     asked: list[tuple[bool, int]] = []
     names = master.names
-    answer = names._answer
+    response = names._answer
 
     def noting(address: str, request: Command) -> Any:
         if request.code == RequestCode.GET_ALL_CONSUMER_OFFSET:
             asked.append(("popNotes" in request.fields, len(notes(master))))
-        return answer(address, request)
+        return response(address, request)
 
     names._answer = noting  # type: ignore[method-assign]
     master.world.pass_time(1_500)
@@ -126,13 +126,13 @@ def test_notes_that_are_none_keep_a_master_waiting(
     pair: tuple[Bench, Bench], body: bytes, why: str
 ) -> None:
     _, master = pair
-    answer = master.names._answer
+    response = master.names._answer
 
     def lying(address: str, request: Command) -> Any:
         return (
-            response(request, 0, body=body)
+            new_response(request, 0, body=body)
             if "popNotes" in request.fields
-            else (answer(address, request))
+            else (response(address, request))
         )
 
     master.names._answer = lying  # type: ignore[method-assign]
@@ -144,11 +144,11 @@ def test_notes_that_are_none_keep_a_master_waiting(
 def test_a_replica_of_rocketmq_has_none(pair: tuple[Bench, Bench]) -> None:
     """RocketMQ's replica ignores the unknown request field and returns its offsets."""
     _, master = pair
-    answer = master.names._answer
+    response = master.names._answer
 
     def plain(address: str, request: Command) -> Any:
         request.fields.pop("popNotes", None)
-        return answer(address, request)
+        return response(address, request)
 
     master.names._answer = plain  # type: ignore[method-assign]
     master.world.pass_time(1_500)
@@ -174,9 +174,9 @@ def test_a_master_says_whether_it_takes_notes(make: Callable[..., Bench]) -> Non
     ):
         master = make(text, f"10.0.1.{len(text)}:10911")
         request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={TAKES_NOTES: "true"})
-        answer = master.world.dispatch(request)
-        assert isinstance(answer, Command)
-        assert (TAKES_NOTES in answer.fields) == takes
+        response = master.world.dispatch(request)
+        assert isinstance(response, Command)
+        assert (TAKES_NOTES in response.fields) == takes
         plain = master.world.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         assert not plain.fields, "as RocketMQ answers"
 

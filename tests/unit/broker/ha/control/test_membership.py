@@ -268,9 +268,9 @@ def test_heartbeats_tell_all_controllers_how_far_the_log_is(make: Make) -> None:
 def test_a_notice_switches_both_sides(make: Make) -> None:
     one, two = pair(make)
     assert term(one).sync.members == {1, 2}
-    answers = one.broker.send(b"kept")
+    responses = one.broker.send(b"kept")
     one.pass_time()
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
     two.membership.on_notice(word(2, 2, set_epoch=3))
     one.membership.on_notice(word(2, 2, set_epoch=3))
     assert two.broker.service.is_master
@@ -425,14 +425,14 @@ def test_a_lost_member_of_a_lost_set_does_not_delay_the_others_for_ever(make: Ma
     two.broker.shell.cut()
     one.group.network.unreachable.add(one.broker.address)
     one.group.network.run()
-    answers = one.broker.send(b"x")
+    responses = one.broker.send(b"x")
     one.pass_time(1200)
-    assert answers == []
+    assert responses == []
     asked = one.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET)
     assert asked.request.fields["fence"] == "true"
     assert SyncStateSet.decode(asked.request.body).members == {1}  # type: ignore[arg-type]
     asked.answer(headers.AlterSyncStateSetResponse(2), SyncStateSet(frozenset({1}), 2).encode())
-    assert answers == [PutStatus.PUT_OK]
+    assert responses == [PutStatus.PUT_OK]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from turbopump.broker.tables.assignment_store import StoredAssignment
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.command import Command, decode, new_request, response
+from turbopump.net.wire.command import Command, decode, new_request, new_response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.topics import TopicConfig
@@ -47,7 +47,7 @@ def test_nonsense_changes_nothing(group: Group, body: bytes) -> None:
         return replica.topics.all(), replica.groups.to_json(), offset_json(replica.offsets)
 
     before = tables()
-    group.link.target = lambda request: response(request, 0, body=body)
+    group.link.target = lambda request: new_response(request, 0, body=body)
     group.round()
     group.round()
     assert tables() == before
@@ -88,8 +88,8 @@ def test_entries_that_no_broker_has_are_left_out(group: Group) -> None:
         if request.code == 45:
             body["offsetTable"] = {}
         if request.code == 60:
-            return response(request, 0, body=bytes(56))
-        return response(request, 0, body=json.dumps(body).encode())
+            return new_response(request, 0, body=bytes(56))
+        return new_response(request, 0, body=json.dumps(body).encode())
 
     group.link.target = answer
     before = set(group.replica.broker.topics.all())
@@ -146,7 +146,7 @@ def test_pages_that_never_end_are_given_up(group: Group) -> None:
         number = int(request.fields.get("topicSeq", 0))
         topic = TopicConfig(f"T{number}").to_json()
         body = json.dumps({"topicConfigTable": {f"T{number}": topic}}).encode()
-        return response(request, 0, header=None, body=body)
+        return new_response(request, 0, header=None, body=body)
 
     def endless(request: Command) -> Command:
         made = answer(request)
@@ -168,7 +168,7 @@ def test_modes_of_a_rocketmq_master_are_kept_and_told(group: Group) -> None:
 
     def answer(request: Command) -> Command | str:
         if request.code == 402:
-            return response(request, 0, body=body)
+            return new_response(request, 0, body=body)
         return Link(group.master).answer(request)
 
     group.link.target = answer
@@ -209,12 +209,12 @@ def test_many_offsets_are_written_by_another_thread(group: Group) -> None:
     for queue_id in range(admin_offsets.MAX_INLINE_QUEUES + 1):
         group.master.broker.offsets.commit("G", "T", queue_id, QueueOffset(1), 5)
     group.master.config_disk.hold()
-    answer = group.master.dispatch(new_request(43))
-    assert isinstance(answer, Deferred)
-    assert not answer.done
+    response = group.master.dispatch(new_request(43))
+    assert isinstance(response, Deferred)
+    assert not response.done
     group.commit(9)
     group.master.config_disk.release()
-    offsets = json.loads(bytes(answer.value.body))["offsetTable"]["T@G"]
+    offsets = json.loads(bytes(response.value.body))["offsetTable"]["T@G"]
     assert len(offsets) == admin_offsets.MAX_INLINE_QUEUES + 1
     assert offsets["0"] == 1, "as it was when it was asked for"
 
@@ -241,7 +241,7 @@ def test_nonsense_that_another_thread_reads_is_nonsense(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata_answers, "MAX_INLINE", 0)
-    group.link.target = lambda request: response(request, 0, body=b'{"offsetTable":7}')
+    group.link.target = lambda request: new_response(request, 0, body=b'{"offsetTable":7}')
     group.round()
     assert "offsetTable is a number, not an object" in group.follower.error
 
@@ -270,8 +270,8 @@ def test_a_rocketmq_master_is_followed(group: Group, name: str) -> None:
         if request.code in recorded:
             return recorded[request.code]
         if request.code == 60:
-            return response(request, 1, "The checkpoint is null")
-        return response(request, 0, body=b'{"table":{"commitLogMaxOffset":"576142"}}')
+            return new_response(request, 1, "The checkpoint is null")
+        return new_response(request, 0, body=b'{"table":{"commitLogMaxOffset":"576142"}}')
 
     group.link.target = answer
     group.replica.set_clock(1_795_270_500_000 - group.replica.now_ms)

@@ -17,7 +17,7 @@ from tests.unit.broker.ha.acting.test_notes_taken import notes, pops, starts
 
 from turbopump.broker.ha.metadata.former import LIVES
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import TopicConfig
 
@@ -73,11 +73,11 @@ def test_a_replica_that_does_not_say_is_believed(pair: tuple[Bench, Bench]) -> N
     """A broker of an older version returns its offsets only."""
     _, master = pair
     remake(master, *OF_GROUP)
-    answer = master.names._answer
+    response = master.names._answer
 
     def older(address: str, request: Command) -> Command | str:
         request.fields.pop(LIVES, None)
-        return answer(address, request)
+        return response(address, request)
 
     master.names._answer = older  # type: ignore[method-assign]
     master.world.pass_time(1_500)
@@ -90,12 +90,12 @@ def test_deletions_that_are_none_keep_a_master_waiting(
 ) -> None:
     _, master = pair
     remake(master, *OF_GROUP)
-    answer = master.names._answer
+    response = master.names._answer
 
     def lying(address: str, request: Command) -> Command | str:
         if LIVES in request.fields:
-            return response(request, 0, body=body)
-        return answer(address, request)
+            return new_response(request, 0, body=body)
+        return response(address, request)
 
     master.names._answer = lying  # type: ignore[method-assign]
     master.world.pass_time(3_000)

@@ -16,7 +16,7 @@ from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
 
@@ -277,7 +277,7 @@ def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> No
         if request.code != 43:
             return Link(group.master).answer(request)
         body = {"dataVersion": {"counter": 1}, "offsetTable": reported}
-        return response(request, 0, body=json.dumps(body).encode())
+        return new_response(request, 0, body=json.dumps(body).encode())
 
     group.link.target = java
     group.commit(120, group.replica)
@@ -570,7 +570,7 @@ def test_one_part_that_fails_does_not_hold_up_the_others(group: Group) -> None:
 
     def broken(request: Command) -> Command | str:
         if request.code in (21, 43, 45, 402):
-            return response(request, 3, "not here")
+            return new_response(request, 3, "not here")
         return Link(group.master).answer(request)
 
     group.link.target = broken

@@ -11,7 +11,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.config.audit import STATE_MAX, audit
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.topics import TopicConfig
 
 AUDIT = "turbopump.net.config.audit"
@@ -22,12 +22,12 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def ask(world: Any, code: int, body: bytes = b"", **fields: str) -> Any:
-    answer = world.dispatch(new_request(code, fields=fields, body=body))
-    if isinstance(answer, Generator):
-        for _ in answer:
+    response = world.dispatch(new_request(code, fields=fields, body=body))
+    if isinstance(response, Generator):
+        for _ in response:
             pass
     world.turn()
-    return answer
+    return response
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_no_line_shows_a_credential_or_more_than_it_may(
     caplog: pytest.LogCaptureFixture, peer: Any
 ) -> None:
     table = Dispatcher()
-    table.add(RequestCode.AUTH_CREATE_USER, lambda request, _peer, _now: response(request, 0))
+    table.add(RequestCode.AUTH_CREATE_USER, lambda request, _peer, _now: new_response(request, 0))
     audit(table, {RequestCode.AUTH_CREATE_USER: lambda _request: "x\n" * 10_000})
     fields = {"password": "hidden1", "Signature": "hidden2", "user\n": "y" * 10_000}
     table.dispatch(Command(RequestCode.AUTH_CREATE_USER, fields=fields, body=b"hidden3"), peer, 0)

@@ -100,13 +100,13 @@ def test_sizes_as_people_read_them(size: int, text: str) -> None:
 
 
 def test_the_configuration(admin: Any) -> None:
-    answer = admin.ask(26)
-    assert fastjson.loads(answer.fields["version"]) == {
+    response = admin.ask(26)
+    assert fastjson.loads(response.fields["version"]) == {
         "counter": 0,
         "stateVersion": 0,
         "timestamp": admin.broker.started_ms,
     }
-    shown = {item.key: item.value for item in parse_properties(bytes(answer.body).decode())}
+    shown = {item.key: item.value for item in parse_properties(bytes(response.body).decode())}
     assert shown["brokerName"] == "broker-a"
     assert shown["listenPort"] == "10911"
     assert list(shown) == sorted(shown)
@@ -122,17 +122,17 @@ def test_a_live_key_changes_at_once_and_is_answered_when_it_is_saved(admin: Any)
         return durable
 
     admin.broker.save_config = save
-    answer = admin.begin(25, b"autoCreateTopicEnable=false\ntraceOn=false\n")
+    response = admin.begin(25, b"autoCreateTopicEnable=false\ntraceOn=false\n")
     assert admin.broker.config.auto_create_topic_enable is False
     assert admin.broker.config.trace_on is False
     assert [(item.key, item.value) for item in saved[0]] == [
         ("autoCreateTopicEnable", "false"),
         ("traceOn", "false"),
     ]
-    assert isinstance(answer, Deferred)
-    assert not answer.done
+    assert isinstance(response, Deferred)
+    assert not response.done
     durable.resolve(None)
-    assert (answer.value.code, answer.value.remark) == (0, None)
+    assert (response.value.code, response.value.remark) == (0, None)
     assert fastjson.loads(admin.ask(26).fields["version"])["counter"] == 1
     assert admin.registered == []
 
@@ -151,16 +151,16 @@ def test_limits_of_retention_and_flushing_change_at_once(admin: Any) -> None:
 def test_every_live_key_is_taken_with_its_own_value(admin: Any) -> None:
     shown = admin.broker.config.values()
     for key in sorted(LIVE_KEYS):
-        answer = admin.ask(25, f"{key}={shown[key]}\n".encode())
-        assert answer.code == 0, answer.remark
+        response = admin.ask(25, f"{key}={shown[key]}\n".encode())
+        assert response.code == 0, response.remark
 
 
 def test_all_that_is_shown_may_be_sent_back(admin: Any) -> None:
     """A console sends the whole configuration back after one change; only changeable keys are
     saved."""
     body = bytes(admin.ask(26).body).replace(b"fileReservedTime=72\n", b"fileReservedTime=7\n")
-    answer = admin.ask(25, re.sub(rb"configBlackList=.*\n", b"", body))
-    assert answer.code == 0, answer.remark
+    response = admin.ask(25, re.sub(rb"configBlackList=.*\n", b"", body))
+    assert response.code == 0, response.remark
     assert admin.broker.store.config.file_reserved_time_hours == 7
     kept = dict(admin.world.saved[0])
     assert kept["fileReservedTime"] == "7"
@@ -168,9 +168,9 @@ def test_all_that_is_shown_may_be_sent_back(admin: Any) -> None:
 
 
 def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> None:
-    answer = admin.ask(25, b"traceOn=false\n")
-    assert answer.code == 0
-    assert answer.remark == "in force until this broker stops: it has no configuration file"
+    response = admin.ask(25, b"traceOn=false\n")
+    assert response.code == 0
+    assert response.remark == "in force until this broker stops: it has no configuration file"
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> Non
 )
 def test_a_text_that_is_no_configuration_is_refused(admin: Any, body: bytes, remark: str) -> None:
     before = admin.broker.config.values()
-    answer = admin.ask(25, b"traceOn=false\n" + body)
-    assert answer.code == 1
-    assert remark in answer.remark
-    assert len(answer.remark) < 300
+    response = admin.ask(25, b"traceOn=false\n" + body)
+    assert response.code == 1
+    assert remark in response.remark
+    assert len(response.remark) < 300
     assert admin.broker.config.values() == before
     assert admin.world.saved == []
 
@@ -210,9 +210,9 @@ def test_credentials_are_never_shown(make_admin: Any) -> None:
     config, _ = load_config(text)
     assert "hidden" not in str(config.values())
     admin = make_admin()
-    answer = admin.ask(25, b"innerClientAuthenticationCredentials=hidden\n")
-    assert answer.code == 0
-    assert "hidden" not in answer.remark
+    response = admin.ask(25, b"innerClientAuthenticationCredentials=hidden\n")
+    assert response.code == 0
+    assert "hidden" not in response.remark
     assert b"hidden" not in admin.ask(26).body
     refused = admin.ask(25, b'socksProxyConfig={"0.0.0.0/0":{"password":"hidden"}}\n')
     assert refused.code == 1
@@ -229,13 +229,13 @@ def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
 
     admin.broker.register_topics = register
     version = admin.broker.topics.data_version
-    answer = admin.begin(25, b"brokerPermission=4\n")
-    assert isinstance(answer, Deferred)
-    assert not answer.done
+    response = admin.begin(25, b"brokerPermission=4\n")
+    assert isinstance(response, Deferred)
+    assert not response.done
     assert asked == [[]]
     assert admin.broker.topics.data_version.counter == version.counter + 1
     result.resolve(None)
-    assert answer.value.code == 0
+    assert response.value.code == 0
     assert not admin.broker.config.writable
 
 
@@ -267,16 +267,16 @@ def test_refused_changes_change_nothing(make_admin: Any, body: str, code: int, r
     admin = make_admin("configBlackList=regionId\n")
     before = admin.broker.config.values()
     live = "autoCreateTopicEnable=false\n" if body else ""
-    answer = admin.ask(25, f"{live}{body}\n".encode())
-    assert answer.code == code
-    assert remark in answer.remark
+    response = admin.ask(25, f"{live}{body}\n".encode())
+    assert response.code == code
+    assert remark in response.remark
     assert admin.broker.config.values() == before
 
 
 def test_keys_without_effect_are_taken_with_a_note(admin: Any) -> None:
     admin.broker.config.path = "broker.conf"
-    answer = admin.ask(25, b"sendMessageThreadPoolNums=8\naclEnable=false\n")
-    assert (answer.code, answer.remark) == (
+    response = admin.ask(25, b"sendMessageThreadPoolNums=8\naclEnable=false\n")
+    assert (response.code, response.remark) == (
         0,
         "known, but without effect here: sendMessageThreadPoolNums=8 (line 1)",
     )
@@ -285,9 +285,9 @@ def test_keys_without_effect_are_taken_with_a_note(admin: Any) -> None:
 def test_a_file_that_cannot_be_written_is_said(admin: Any) -> None:
     admin.broker.config.path = "broker.conf"
     admin.world.save_error = PermissionError("read-only")
-    answer = admin.ask(25, b"traceOn=false\n")
-    assert answer.code == 0
-    assert answer.remark == "in force, but lost at a restart: read-only"
+    response = admin.ask(25, b"traceOn=false\n")
+    assert response.code == 0
+    assert response.remark == "in force, but lost at a restart: read-only"
 
 
 def test_switching_automatic_creation_on_makes_it_work(make_admin: Any) -> None:
@@ -334,5 +334,5 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
     ],
 )
 def test_statistics_without_samples(admin: Any, name: str, key: str) -> None:
-    answer = admin.ask(315, statsName=name, statsKey=key)
-    assert (answer.code, answer.remark) == (1, f"The stats <{name}> <{key}> not exist")
+    response = admin.ask(315, statsName=name, statsKey=key)
+    assert (response.code, response.remark) == (1, f"The stats <{name}> <{key}> not exist")

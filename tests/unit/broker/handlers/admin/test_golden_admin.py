@@ -111,7 +111,7 @@ class Replay:
     def __init__(self, admin: Any, name: str) -> None:
         self.admin = admin
         self.frames = capture(name)
-        self.answers = {
+        self.responses = {
             truth["pair"]: (truth, command)
             for truth, command in self.frames
             if truth["kind"] == "response"
@@ -120,10 +120,10 @@ class Replay:
         self.answered: dict[tuple[str, str], Command] = {}
         for truth, command in self.frames:
             if truth["from"] == "broker" and truth["to"] == "client":
-                answer = self.answers.get(truth["frame"])
-                if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO and answer:
+                response = self.responses.get(truth["frame"])
+                if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO and response:
                     fields = command.fields
-                    self.answered[fields["consumerGroup"], fields["clientId"]] = answer[1]
+                    self.answered[fields["consumerGroup"], fields["clientId"]] = response[1]
 
     def peer(self, connection: Any, request: Command) -> Any:
         if connection not in self.peers:
@@ -149,10 +149,10 @@ class Replay:
             ours = self.admin.world.table.dispatch(request, peer, self.admin.now_ms)
             peer.context["wire"].flush()
             self.answer_calls()
-            theirs = self.answers.get(truth["frame"])
+            theirs = self.responses.get(truth["frame"])
             if request.code in COMPARED and theirs is not None:
-                answer = ours.value if isinstance(ours, Deferred) else ours
-                compared.append((truth, request, theirs[1], answer))
+                response = ours.value if isinstance(ours, Deferred) else ours
+                compared.append((truth, request, theirs[1], response))
         return compared
 
     def answer_calls(self) -> None:

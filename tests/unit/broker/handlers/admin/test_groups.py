@@ -122,8 +122,8 @@ def test_the_whole_table(admin: Any) -> None:
     admin.ask(200, {"groupName": "g"})
     admin.ask(353, group="g", topic="T", readable=False)
     names = admin.broker.groups.all()
-    answer = admin.ask(201)
-    assert answer.fields == {"totalGroupNum": str(len(names))}
+    response = admin.ask(201)
+    assert response.fields == {"totalGroupNum": str(len(names))}
     body = admin.json(201)
     assert body["subscriptionGroupTable"]["g"] == DEFAULTS
     assert body["subscriptionGroupTable"].keys() == names.keys()

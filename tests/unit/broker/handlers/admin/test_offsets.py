@@ -151,8 +151,8 @@ def test_correction_offsets(progress: Any) -> None:
     assert asked("h", "filtered,g") == {"correctionOffsets": {"0": 2, "1": 5}}
     assert asked("g", "g,filtered") == {"correctionOffsets": {"0": 2**63 - 1, "1": 5}}
     assert offsets.query("filtered", "T", 0) == 0
-    answer = progress.ask(308, topic="T", compareGroup="h", filterGroups="g")
-    assert b'"0":' in bytes(answer.body)
+    response = progress.ask(308, topic="T", compareGroup="h", filterGroups="g")
+    assert b'"0":' in bytes(response.body)
 
 
 def test_clone(progress: Any) -> None:
@@ -196,9 +196,9 @@ def test_reset_of_one_queue_to_an_offset(progress: Any) -> None:
     assert progress.json(222, **fields) == {"offsetTable": {key(0): 3}}
     assert progress.json(222, **fields, offset=4) == {"offsetTable": {key(0): 4}}
     for offset in (5, -2):
-        answer = progress.ask(222, **fields, offset=offset)
-        assert answer.code == 1
-        assert "not in consume queue range [0-3]" in answer.remark
+        response = progress.ask(222, **fields, offset=offset)
+        assert response.code == 1
+        assert "not in consume queue range [0-3]" in response.remark
     assert progress.ask(222, **{**fields, "queueId": 2}, offset=0).code == 1
 
 

@@ -41,11 +41,11 @@ def test_the_answer_waits_for_the_name_servers(admin: Any) -> None:
         "perm": 6,
         "topicFilterType": "SINGLE_TAG",
     }
-    answer = admin.begin(17, **fields)
-    assert isinstance(answer, Deferred)
-    assert not answer.done
+    response = admin.begin(17, **fields)
+    assert isinstance(response, Deferred)
+    assert not response.done
     result.resolve(None)
-    assert answer.value.code == 0
+    assert response.value.code == 0
 
 
 def test_an_identical_topic_changes_nothing(admin: Any) -> None:
@@ -85,9 +85,9 @@ def test_an_identical_topic_changes_nothing(admin: Any) -> None:
 def test_topics_that_cannot_be(admin: Any, fields: dict[str, object], code: int) -> None:
     name = str(fields.get("topic", "T"))
     before = admin.broker.topics.get(name)
-    answer = admin.create_topic(name, **{k: v for k, v in fields.items() if k != "topic"})
-    assert answer.code == code
-    assert answer.remark
+    response = admin.create_topic(name, **{k: v for k, v in fields.items() if k != "topic"})
+    assert response.code == code
+    assert response.remark
     assert admin.broker.topics.get(name) is before
     assert admin.registered == []
 
@@ -111,9 +111,9 @@ def test_attributes_of_a_topic(admin: Any) -> None:
         "message.type": "FIFO",
         "queue.type": "SimpleCQ",
     }
-    answer = admin.create_topic("T", attributes="+queue.type=BatchCQ")
-    assert answer.code == 1
-    assert "unchangeable" in answer.remark
+    response = admin.create_topic("T", attributes="+queue.type=BatchCQ")
+    assert response.code == 1
+    assert "unchangeable" in response.remark
     admin.create_topic("T", attributes="-message.type")
     assert admin.json(351, topic="T")["attributes"] == {"queue.type": "SimpleCQ"}
 
@@ -166,8 +166,8 @@ def test_a_deletion_is_answered_when_it_is_durable(admin: Any) -> None:
     admin.broker.topics.on_replace = plain_no_more.extend
     world.disk.hold()
     world.config_disk.hold()
-    answer = admin.begin(215, topic="T")
-    assert isinstance(answer, Deferred)
+    response = admin.begin(215, topic="T")
+    assert isinstance(response, Deferred)
     assert plain_no_more == ["T"]
     draft = Draft("T", 0, b"late", {}, 0, 0, admin.now_ms, bytes(8))
     refused = admin.broker.writer.put(draft, admin.now_ms)
@@ -177,9 +177,9 @@ def test_a_deletion_is_answered_when_it_is_durable(admin: Any) -> None:
     world.disk.release()
     assert admin.broker.store.topics() == []
     assert admin.broker.topics.get("T") is None
-    assert not answer.done, "the table without it is not durable"
+    assert not response.done, "the table without it is not durable"
     world.config_disk.release()
-    assert answer.value.code == 0
+    assert response.value.code == 0
     assert "T" not in world.files.load("topics.json")["topicConfigTable"]
 
 
@@ -193,11 +193,11 @@ def test_a_deletion_that_fails_keeps_the_topic(admin: Any) -> None:
 
     RealFiles.remove_folder = fails  # type: ignore[method-assign]
     try:
-        answer = admin.ask(215, topic="T")
+        response = admin.ask(215, topic="T")
     finally:
         RealFiles.remove_folder = before  # type: ignore[method-assign]
-    assert answer.code == 1
-    assert "Input/output error" in answer.remark
+    assert response.code == 1
+    assert "Input/output error" in response.remark
     assert admin.broker.topics.get("T") is not None
     assert admin.ask(215, topic="T").code == 0
     assert admin.broker.topics.get("T") is None
@@ -205,8 +205,8 @@ def test_a_deletion_that_fails_keeps_the_topic(admin: Any) -> None:
 
 @pytest.mark.parametrize("topic", ["", " ", "SELF_TEST_TOPIC", "rmq_sys_x", "DefaultCluster"])
 def test_topics_that_cannot_go(admin: Any, topic: str) -> None:
-    answer = admin.ask(215, topic=topic)
-    assert (answer.code, admin.ask(215).code) == (29, 29)
+    response = admin.ask(215, topic=topic)
+    assert (response.code, admin.ask(215).code) == (29, 29)
 
 
 def test_status(admin: Any) -> None:
@@ -221,8 +221,8 @@ def test_status(admin: Any) -> None:
         keys[1]: {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0},
     }
     assert body["topicPutTps"] == 0.0
-    answer = admin.ask(202, topic="U")
-    assert (answer.code, answer.remark) == (17, "topic[U] not exist")
+    response = admin.ask(202, topic="U")
+    assert (response.code, response.remark) == (17, "topic[U] not exist")
 
 
 def test_status_shows_the_rate_of_the_last_minute(admin: Any) -> None:
@@ -237,15 +237,15 @@ def test_status_shows_the_rate_of_the_last_minute(admin: Any) -> None:
 
 
 def test_an_unknown_topic_has_no_configuration(admin: Any) -> None:
-    answer = admin.ask(351, topic="U", lo=True)
-    assert (answer.code, answer.remark) == (17, "No topic in this broker. topic: U")
+    response = admin.ask(351, topic="U", lo=True)
+    assert (response.code, response.remark) == (17, "No topic in this broker. topic: U")
 
 
 def test_the_whole_table(admin: Any) -> None:
     admin.create_topic("T")
-    answer = admin.ask(21)
+    response = admin.ask(21)
     names = admin.broker.topics.all()
-    assert answer.fields == {"totalTopicNum": str(len(names))}
+    assert response.fields == {"totalTopicNum": str(len(names))}
     body = admin.json(21)
     assert body["topicConfigTable"]["T"] == PLAIN
     assert body["topicConfigTable"].keys() == names.keys()
@@ -282,9 +282,9 @@ def test_an_answer_that_fits_into_no_frame_says_so(
     admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turbopump.broker.handlers.json_responses.MAX_BODY", 100)
-    answer = admin.ask(21)
-    assert answer.code == 1
-    assert "does not fit" in answer.remark
+    response = admin.ask(21)
+    assert response.code == 1
+    assert "does not fit" in response.remark
 
 
 def test_system_topics(admin: Any) -> None:
@@ -308,11 +308,11 @@ def test_queues_of_forgotten_topics_are_cleaned(admin: Any) -> None:
     admin.send("U")
     admin.broker.topics.delete("U", admin.now_ms)
     admin.world.disk.hold()
-    answer = admin.begin(316)
-    assert isinstance(answer, Deferred)
-    assert not answer.done
+    response = admin.begin(316)
+    assert isinstance(response, Deferred)
+    assert not response.done
     admin.world.disk.release()
-    assert answer.value.code == 0
+    assert response.value.code == 0
     assert admin.broker.store.topics() == ["T"]
 
 

@@ -54,9 +54,9 @@ EMPTY = {
 
 @pytest.mark.parametrize("code", sorted(EMPTY))
 def test_an_empty_request_is_answered_as_by_rocketmq(admin: Any, code: int) -> None:
-    answer = admin.ask(code)
-    assert answer.code == EMPTY[code], answer.remark
+    response = admin.ask(code)
+    assert response.code == EMPTY[code], response.remark
     if code == 215:
-        assert answer.remark == "The specified topic is blank."
+        assert response.remark == "The specified topic is blank."
     if code == 308:
-        assert bytes(answer.body) == b'{"correctionOffsets":{}}'
+        assert bytes(response.body) == b'{"correctionOffsets":{}}'

@@ -138,11 +138,11 @@ def tree(root: Path) -> set[str]:
     return {path for path in paths if "/config/" not in path}
 
 
-def answered(answer: Command | Deferred[Command | None] | None) -> int | None:
+def answered(response: Command | Deferred[Command | None] | None) -> int | None:
     """The response code; None while the response is pending."""
-    if isinstance(answer, Deferred):
-        answer = answer.value if answer.done else None
-    return None if answer is None else answer.code
+    if isinstance(response, Deferred):
+        response = response.value if response.done else None
+    return None if response is None else response.code
 
 
 @pytest.fixture

@@ -42,20 +42,20 @@ def ask(admin: Any, work: Work, code: int, **fields: object) -> tuple[Command, i
     texts = {key: str(value) for key, value in fields.items()}
     request = new_request(code, fields=texts)
     before = work.count
-    answer = admin.world.table.dispatch(request, admin.tool, admin.now_ms)
+    response = admin.world.table.dispatch(request, admin.tool, admin.now_ms)
     steps = 0
-    if isinstance(answer, Generator):
+    if isinstance(response, Generator):
         while True:
             work.most, before = max(work.most, work.count - before), work.count
             try:
-                next(answer)
+                next(response)
                 steps += 1
             except StopIteration as done:
-                answer = done.value
+                response = done.value
                 break
     work.most = max(work.most, work.count - before)
-    assert isinstance(answer, Command) and answer.code == 0, answer
-    return answer, steps
+    assert isinstance(response, Command) and response.code == 0, response
+    return response, steps
 
 
 def put_topics(admin: Any, count: int = MANY, queues: int = 1) -> None:
@@ -71,7 +71,7 @@ def test_all_topics_are_built_once_for_all_callers(
 ) -> None:
     put_topics(admin)
     work = Work(monkeypatch, TopicConfig, "to_json")
-    answer, steps = ask(admin, work, 21)
+    response, steps = ask(admin, work, 21)
     assert steps > MANY // ROWS_PER_STEP and work.most <= ROWS_PER_STEP
     topics = admin.broker.topics
     expected = fastjson.dumps(
@@ -83,9 +83,9 @@ def test_all_topics_are_built_once_for_all_callers(
             "topicQueueMappingInfoMap": {},
         }
     )
-    assert answer.body == expected.encode()
+    assert response.body == expected.encode()
     again, steps = ask(admin, work, 21)
-    assert again.body is answer.body and steps == 0, "one copy for all"
+    assert again.body is response.body and steps == 0, "one copy for all"
     topics.put(TopicConfig("new"), admin.now_ms)
     changed, _ = ask(admin, work, 21)
     assert b'"topicName":"new"' in changed.body
@@ -104,10 +104,10 @@ def test_all_groups_are_built_once_for_all_callers(
     )
     groups.set_forbidden("g1", "T", 4, admin.now_ms)
     work = Work(monkeypatch, SubscriptionGroupConfig, "to_json")
-    answer, steps = ask(admin, work, 201)
+    response, steps = ask(admin, work, 201)
     assert steps > MANY // ROWS_PER_STEP and work.most <= ROWS_PER_STEP
-    assert answer.body == fastjson.dumps(groups.to_json()).encode()
-    assert ask(admin, work, 201)[0].body is answer.body
+    assert response.body == fastjson.dumps(groups.to_json()).encode()
+    assert ask(admin, work, 201)[0].body is response.body
     groups.set_forbidden("g1", "T", 0, admin.now_ms)
     assert ask(admin, work, 201)[0].body == fastjson.dumps(groups.to_json()).encode()
 
@@ -136,11 +136,11 @@ def test_connections(admin: Any, monkeypatch: pytest.MonkeyPatch, code: int, fie
     for number in range(MEMBERS):
         admin.heartbeat(admin.connect(), f"c{number}", admin.consumer("g", "T"), producers=("g",))
     work = Work(monkeypatch, clients, "_connection")
-    answer, steps = ask(admin, work, code, **{field: "g"})
+    response, steps = ask(admin, work, code, **{field: "g"})
     assert work.count == MEMBERS and work.most <= WRITTEN_TEXTS and steps > 1
-    listed = fastjson.loads(answer.body)["connectionSet"]
+    listed = fastjson.loads(response.body)["connectionSet"]
     assert [one["clientId"] for one in listed] == [f"c{number}" for number in range(MEMBERS)]
-    assert answer.body == fastjson.dumps(fastjson.loads(answer.body)).encode()
+    assert response.body == fastjson.dumps(fastjson.loads(response.body)).encode()
 
 
 def by_hand(admin: Any, topic: str, bean: Callable[[int], Any], queues: int) -> RawKeys:
@@ -169,10 +169,10 @@ def test_progress_of_many_queues(admin: Any, monkeypatch: pytest.MonkeyPatch) ->
 
     for code, fields in ((208, {"consumerGroup": "g"}), (317, {"isOrder": "false"})):
         work.count = work.most = 0
-        answer, steps = ask(admin, work, code, **fields)
+        response, steps = ask(admin, work, code, **fields)
         assert work.count == MANY and work.most <= json_responses.QUEUES_PER_STEP
         assert steps > MANY // json_responses.QUEUES_PER_STEP
-        body = fastjson.loads(answer.body)
+        body = fastjson.loads(response.body)
         table = (
             body["offsetTable"]
             if code == 208
@@ -182,7 +182,7 @@ def test_progress_of_many_queues(admin: Any, monkeypatch: pytest.MonkeyPatch) ->
         )
         wanted = by_hand(admin, "T", at, MANY)
         assert table == dict(wanted)
-        assert fastjson.dumps(wanted).encode() in answer.body, "in the order of the keys' texts"
+        assert fastjson.dumps(wanted).encode() in response.body, "in the order of the keys' texts"
 
 
 def test_statistics_of_a_topic_with_many_queues(
@@ -190,11 +190,11 @@ def test_statistics_of_a_topic_with_many_queues(
 ) -> None:
     admin.broker.topics.put(TopicConfig("T", MANY, MANY), admin.now_ms)
     work = Work(monkeypatch, admin_topics, "_queue_stats")
-    answer, steps = ask(admin, work, 202, topic="T")
+    response, steps = ask(admin, work, 202, topic="T")
     assert work.count == MANY and work.most <= json_responses.QUEUES_PER_STEP and steps > 10
     none = {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
     wanted = {"offsetTable": by_hand(admin, "T", lambda _: none, MANY), "topicPutTps": 0.0}
-    assert answer.body == fastjson.dumps(wanted).encode()
+    assert response.body == fastjson.dumps(wanted).encode()
 
 
 def test_a_table_that_cannot_fit_is_not_gathered(
@@ -209,8 +209,8 @@ def test_a_table_that_cannot_fit_is_not_gathered(
     monkeypatch.setattr(json_responses, "MAX_BODY", 20_000)
     for code in (208, 317):
         work.count = 0
-        answer = admin.ask(code, consumerGroup="g", isOrder=False)
-        assert (answer.code, "does not fit" in answer.remark) == (1, True)
+        response = admin.ask(code, consumerGroup="g", isOrder=False)
+        assert (response.code, "does not fit" in response.remark) == (1, True)
         assert 0 < work.count < 20_000 // 100
 
 

@@ -39,10 +39,10 @@ def test_a_body_of_many_values_is_refused_before_they_are_made(admin, monkeypatc
         return loads(text)
 
     monkeypatch.setattr(fastjson, "loads", counted)
-    answer = world.table.dispatch(new_request(code, body=body), world.peer(), world.now_ms)
-    if isinstance(answer, Generator):
-        answer = bodies.finish(answer)
-    assert answer.code == 1
+    response = world.table.dispatch(new_request(code, body=body), world.peer(), world.now_ms)
+    if isinstance(response, Generator):
+        response = bodies.finish(response)
+    assert response.code == 1
     assert sum(read) <= bodies.LONG.size
 
 
@@ -57,12 +57,12 @@ def test_many_locks_take_many_steps(admin) -> None:
         try:
             next(steps)
         except StopIteration as done:
-            answer = done.value
+            response = done.value
             break
         most, before = max(most, len(world.broker.locks) - before), len(world.broker.locks)
         count += 1
     assert most <= bodies.READ and count >= len(queues) // bodies.READ
-    assert len(fastjson.loads(answer.body)["lockOKMQSet"]) == 10_000
+    assert len(fastjson.loads(response.body)["lockOKMQSet"]) == 10_000
     assert json_steps.PIECE <= 64 << 10
 
 
@@ -100,15 +100,15 @@ def test_a_topic_of_many_queues_takes_steps(admin, monkeypatch, code, fields) ->
     counted(type(broker.store), "min_queue_offset")
     most, steps = 0, 0
     request = new_request(code, fields={key: str(value) for key, value in fields.items()})
-    answer = world.table.dispatch(request, world.peer(), world.now_ms)
-    while isinstance(answer, Generator):
+    response = world.table.dispatch(request, world.peer(), world.now_ms)
+    while isinstance(response, Generator):
         most, asked = max(most, asked), 0
         steps += 1
         try:
-            next(answer)
+            next(response)
         except StopIteration as done:
-            answer = done.value
-    assert answer.code == 0, answer.remark
+            response = done.value
+    assert response.code == 0, response.remark
     assert most <= 4_000 and steps > 2
 
 

@@ -93,10 +93,10 @@ def test_a_refused_kind_of_expression_is_not_kept(admin: Any) -> None:
     def attack() -> None:
         for number in range(ROUNDS):
             kind = text(number)
-            answer = pull(admin, number, None, subscription="a > 1", expressionType=kind)
-            assert isinstance(answer, Command) and answer.code == 23
-            answer = pull(admin, number, None, subscription="a >", expressionType="SQL92")
-            assert isinstance(answer, Command) and answer.code == 23
+            response = pull(admin, number, None, subscription="a > 1", expressionType=kind)
+            assert isinstance(response, Command) and response.code == 23
+            response = pull(admin, number, None, subscription="a >", expressionType="SQL92")
+            assert isinstance(response, Command) and response.code == 23
 
     attack()
     assert kept(attack) < LONG
@@ -112,16 +112,16 @@ def test_held_pulls_keep_little_and_are_counted(
     assert isinstance(pull(admin, 0, peer, subscription="*", bname=text(0)), Deferred)
     assert holds.size < long_polling.HOLD_SIZE + 500
     monkeypatch.setattr(long_polling, "MAX_SIZE", 1 << 18)
-    answers: list[Any] = []
+    responses: list[Any] = []
 
     def attack() -> None:
-        answers.extend(
+        responses.extend(
             pull(admin, number, peer, subscription=f"x{number}||{expression}")
             for number in range(50)
         )
 
     size = kept(attack)
-    held = sum(isinstance(answer, Deferred) for answer in answers)
+    held = sum(isinstance(response, Deferred) for response in responses)
     assert 5 <= held < 20, "those beyond the bound are answered at once"
     assert size < 1 << 19
     assert holds.size <= 1 << 18

@@ -26,10 +26,10 @@ def change(popper: Popper, text: str, invisible_ms: int = 5_000) -> Command:
     return popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
 
 
-def changed(text: str, answer: Command) -> str:
+def changed(text: str, response: Command) -> str:
     """The new handle, as clients make it."""
-    assert answer.code == ResponseCode.SUCCESS
-    words, found = text.split(" "), answer.fields
+    assert response.code == ResponseCode.SUCCESS
+    words, found = text.split(" "), response.fields
     return " ".join(
         [words[7], found["popTime"], found["invisibleTime"], found["reviveQid"], *words[4:]]
     )
@@ -142,8 +142,8 @@ def test_a_sparse_pop_gives_handles_that_a_batch_can_acknowledge(
             assert handle.queue_offset is not None
             bits |= 1 << handle.queue_offset - handle.start
         size = bits.bit_length() // 8 + 1
-        answer = ack_batch(popper, popped[0][1], bits.to_bytes(size, "little"))
-        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        response = ack_batch(popper, popped[0][1], bits.to_bytes(size, "little"))
+        assert response.code == ResponseCode.SUCCESS, response.remark
         found += [body for body, _ in popped]
         sizes.append(size)
     assert found == ["0", "1", "2"] and max(sizes) <= 129

@@ -211,8 +211,8 @@ def test_batches_of_acknowledgements(popper: Popper) -> None:
         "b": "BQ==",
     }  # fmt: skip
     body = dump({"brokerName": "broker-a", "acks": [entry, {**entry, "q": 77}]})
-    answer = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
-    assert answer.code == ResponseCode.SUCCESS
+    response = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
+    assert response.code == ResponseCode.SUCCESS
     popper.world.pass_time(5_000)
     assert [body for body, _ in popper.pop()] == ["b"]
     empty = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=dump({"acks": []}))
@@ -241,10 +241,10 @@ def test_pops_of_several_queues_and_of_one(popper: Popper) -> None:
     popper.send("a", "b", queue_id=0)
     popper.send("c", "d", queue_id=1)
     assert [body for body, _ in popper.pop(queue_id=1, max_msg_nums=1)] == ["c"]
-    answer = popper.request(max_msg_nums=2)
-    answer = answer.value if isinstance(answer, Deferred) else answer
-    assert len(popper.messages(answer)) == 2
-    assert answer.fields["restNum"] == "1"
+    response = popper.request(max_msg_nums=2)
+    response = response.value if isinstance(response, Deferred) else response
+    assert len(popper.messages(response)) == 2
+    assert response.fields["restNum"] == "1"
 
 
 def test_a_new_group_begins_at_the_first_message_or_the_last(popper: Popper) -> None:
@@ -317,8 +317,8 @@ def test_looking_without_popping(popper: Popper) -> None:
     ],
 )
 def test_bad_pops_are_refused(popper: Popper, changes: dict[str, Any], code: int) -> None:
-    answer = popper.request(**changes)
-    assert isinstance(answer, Command) and answer.code == code
+    response = popper.request(**changes)
+    assert isinstance(response, Command) and response.code == code
 
 
 @pytest.mark.parametrize(
@@ -348,14 +348,14 @@ def test_acknowledgements_of_one_turn_are_one_record(popper: Popper) -> None:
     popper.send(*"abcd")
     popped = popper.pop(invisible_time=1_500)
     before = world.broker.store.max_log_offset
-    answers = [
+    responses = [
         world.dispatch(new_request(RequestCode.ACK_MESSAGE, popper.header(handle)))
         for body, handle in [*popped[:3], popped[0]]
     ]
-    assert not any(isinstance(one, Deferred) and one.done for one in answers)
+    assert not any(isinstance(one, Deferred) and one.done for one in responses)
     assert world.broker.store.max_log_offset == before
     world.turn()
-    assert [one.value.code for one in answers if isinstance(one, Deferred)] == [0] * 4
+    assert [one.value.code for one in responses if isinstance(one, Deferred)] == [0] * 4
     store = world.broker.store
     (ack,) = store.units(TIMER_TOPIC, 0, QueueOffset(0), 100)[1:]
     assert store.record(ack.log_offset).body.count(b'"aol":[0,1,2]') == 1

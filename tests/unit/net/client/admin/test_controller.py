@@ -40,9 +40,9 @@ class Answering:
     """Stands for an instance with only the needed methods: answers from a table, and records
     requests."""
 
-    def __init__(self, answers: Answers) -> None:
-        self.answers = {RequestCode.CONTROLLER_GET_METADATA_INFO: Command(0, fields=METADATA)}
-        self.answers |= answers
+    def __init__(self, responses: Answers) -> None:
+        self.responses = {RequestCode.CONTROLLER_GET_METADATA_INFO: Command(0, fields=METADATA)}
+        self.responses |= responses
         self.asked: list[tuple[str, int, dict[str, str], bytes]] = []
 
     def now_ms(self) -> int:
@@ -53,29 +53,29 @@ class Answering:
         self.asked.append((address, int(code), fields, body))
         if address == DOWN:
             raise ConnectError(f"{address} cannot be reached")
-        answer = self.answers[RequestCode(code)]
-        if isinstance(answer, list):
-            answer = answer.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.responses[RequestCode(code)]
+        if isinstance(response, list):
+            response = response.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
 
 Call = Callable[[ControllerAdmin], Coroutine[Any, Any, Any]]
 
 
 def asking(
-    call: Call, answers: Answers, *addresses: str
+    call: Call, responses: Answers, *addresses: str
 ) -> tuple[Any, list[tuple[str, int, dict[str, str], bytes]]]:
-    instance = Answering(answers)
+    instance = Answering(responses)
     made = ControllerAdmin(shared_with(instance), addresses or (DOWN, FOLLOWER))
     result = asyncio.run(call(made))
     return result, instance.asked
 
 
 def test_the_leader_is_found_through_any_controller_that_answers() -> None:
-    answers = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: Command(0, body=REPLICAS)}
-    (group,), asked = asking(lambda admin: admin.sync_state_sets({"b", "a"}), answers)
+    responses = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: Command(0, body=REPLICAS)}
+    (group,), asked = asking(lambda admin: admin.sync_state_sets({"b", "a"}), responses)
     assert [(where, code) for where, code, *_ in asked] == [
         (DOWN, 1005),
         (FOLLOWER, 1005),
@@ -101,25 +101,25 @@ def test_metadata_of_a_quorum() -> None:
 def test_no_controller_leads() -> None:
     """Known fields are shown; commands that need a leader raise an error."""
     leaderless = {key: METADATA[key] for key in ("group", "isLeader", "peers")}
-    answers: Answers = {RequestCode(1005): Command(0, fields=leaderless)}
-    metadata, asked = asking(lambda admin: admin.metadata(), answers, FOLLOWER, LEADER)
+    responses: Answers = {RequestCode(1005): Command(0, fields=leaderless)}
+    metadata, asked = asking(lambda admin: admin.metadata(), responses, FOLLOWER, LEADER)
     assert (metadata.leader_id, metadata.leader_address, metadata.peers) == ("", "", PEERS)
     assert [where for where, *_ in asked] == [FOLLOWER, LEADER]
     with pytest.raises(ClientError, match=f"{FOLLOWER}: they have no leader"):
-        asking(lambda admin: admin.sync_state_sets(["b"]), answers, FOLLOWER)
+        asking(lambda admin: admin.sync_state_sets(["b"]), responses, FOLLOWER)
 
 
 def test_a_leader_that_leads_no_more_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "AGAIN_S", (0.0, 0.0))
     deposed = BrokerError(2007, "The controller is not in leader state", LEADER)
     later: list[Command | Exception] = [deposed, Command(0, body=REPLICAS)]
-    answers = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: later}
-    (group,), asked = asking(lambda admin: admin.sync_state_sets(["b"]), answers, FOLLOWER)
+    responses = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: later}
+    (group,), asked = asking(lambda admin: admin.sync_state_sets(["b"]), responses, FOLLOWER)
     assert group.master_id == 1
     assert [code for _, code, *_ in asked] == [1005, 1006, 1005, 1006]
     later += [deposed] * 5
     with pytest.raises(BrokerError, match="2007"):
-        asking(lambda admin: admin.sync_state_sets(["b"]), answers, FOLLOWER)
+        asking(lambda admin: admin.sync_state_sets(["b"]), responses, FOLLOWER)
     assert len(later) == 2, "three tries"
 
 
@@ -140,8 +140,8 @@ def test_an_election() -> None:
         b'{"brokerMemberGroup":{"brokerAddrs":{2:"a:2",1:"a:1"},"brokerName":"b",'
         b'"cluster":"c"},"syncStateSet":[2]}'
     )
-    answers = {RequestCode.CONTROLLER_ELECT_MASTER: Command(0, fields=fields, body=body)}
-    elected, asked = asking(lambda admin: admin.elect_master("c", "b", 2), answers)
+    responses = {RequestCode.CONTROLLER_ELECT_MASTER: Command(0, fields=fields, body=body)}
+    elected, asked = asking(lambda admin: admin.elect_master("c", "b", 2), responses)
     where, code, sent, _ = asked[-1]
     assert (where, code) == (LEADER, 1002)
     assert sent == {
@@ -167,8 +167,8 @@ def test_an_election_that_is_refused() -> None:
 
 
 def test_configurations_are_each_controllers_own() -> None:
-    answers = {RequestCode.GET_CONTROLLER_CONFIG: Command(0, body=b"b=2\na=C\\:\\\\x\n")}
-    found, asked = asking(lambda admin: admin.config(), answers, FOLLOWER, LEADER)
+    responses = {RequestCode.GET_CONTROLLER_CONFIG: Command(0, body=b"b=2\na=C\\:\\\\x\n")}
+    found, asked = asking(lambda admin: admin.config(), responses, FOLLOWER, LEADER)
     assert [(each.address, each.table) for each in found] == [
         (FOLLOWER, {"a": "C:\\x", "b": "2"}),
         (LEADER, {"a": "C:\\x", "b": "2"}),
@@ -180,9 +180,9 @@ def test_configurations_are_each_controllers_own() -> None:
 
 
 def test_a_configuration_is_changed_everywhere() -> None:
-    answers = {RequestCode.UPDATE_CONTROLLER_CONFIG: Command(0)}
+    responses = {RequestCode.UPDATE_CONTROLLER_CONFIG: Command(0)}
     updated, asked = asking(
-        lambda admin: admin.update_config("k", "a\\b"), answers, FOLLOWER, LEADER
+        lambda admin: admin.update_config("k", "a\\b"), responses, FOLLOWER, LEADER
     )
     assert asked == [(FOLLOWER, 1009, {}, b"k=a\\\\b\n"), (LEADER, 1009, {}, b"k=a\\\\b\n")]
     assert (updated.addresses, updated.key, updated.value) == ([FOLLOWER, LEADER], "k", "a\\b")
@@ -203,8 +203,8 @@ def test_a_configuration_is_changed_everywhere() -> None:
     ],
 )
 def test_cleaning(given: dict[str, Any], sent: dict[str, str]) -> None:
-    answers = {RequestCode.CLEAN_BROKER_DATA: Command(0)}
-    cleaned, asked = asking(lambda admin: admin.clean_broker("b", **given), answers)
+    responses = {RequestCode.CLEAN_BROKER_DATA: Command(0)}
+    cleaned, asked = asking(lambda admin: admin.clean_broker("b", **given), responses)
     assert asked[-1][:2] == (LEADER, 1011)
     assert asked[-1][2] == {"brokerName": "b", "invokeTime": str(NOW_MS), **sent}
     assert cleaned.broker_ids == given.get("broker_ids", [])

@@ -16,7 +16,7 @@ from tests.unit.net.client.cluster import (
 )
 
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.headers.pop import ChangeInvisibleTimeResponse, PopMessageResponse
 
 Place = tuple[str, int, int]
@@ -73,12 +73,12 @@ class PoppingBroker(ScriptedBroker):
             return await self._pop(request)
         if request.code == RequestCode.ACK_MESSAGE:
             self.hidden.acked.add(self._settle(request, None))
-            return response(request, ResponseCode.SUCCESS)
+            return new_response(request, ResponseCode.SUCCESS)
         if request.code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
             again_ms = int(request.fields["invisibleTime"])
             self.hidden.until_ms[self._settle(request, again_ms)] = now_ms() + again_ms
             header = ChangeInvisibleTimeResponse(START_MS + now_ms(), again_ms, 5)
-            return response(request, ResponseCode.SUCCESS, header=header)
+            return new_response(request, ResponseCode.SUCCESS, header=header)
         return await super().answer(request)
 
     def _settle(self, request: Command, again_ms: int | None) -> Place:
@@ -93,7 +93,7 @@ class PoppingBroker(ScriptedBroker):
         while not (found := self._visible(fields["topic"])) and now_ms() < end_ms:
             await asyncio.sleep(0.01)
         if not found:
-            return response(request, ResponseCode.POLLING_TIMEOUT)
+            return new_response(request, ResponseCode.POLLING_TIMEOUT)
         taken = found[: int(fields["maxMsgNums"])]
         self.popped.append((now_ms(), len(taken)))
         invisible_ms = int(fields["invisibleTime"])
@@ -110,9 +110,9 @@ class PoppingBroker(ScriptedBroker):
             len(found) - len(taken),
             ";".join(f"0 {queue_id} {start}" for queue_id, start in starts.items()),
         )
-        answer = response(request, ResponseCode.SUCCESS, header=header, body=body)
-        answer.fields |= self.shown
-        return answer
+        response = new_response(request, ResponseCode.SUCCESS, header=header, body=body)
+        response.fields |= self.shown
+        return response
 
     def _visible(self, topic: str) -> list[Place]:
         places = [

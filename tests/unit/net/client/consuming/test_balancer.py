@@ -292,8 +292,8 @@ def test_a_reset_moves_a_running_queue(four: ScriptedCluster) -> None:
         key = MessageQueue(TOPIC, "a", 0).bean_key()
         body = b'{"offsetTable":{%s:3}}' % key.encode()
         fields = {"topic": TOPIC, "group": "G", "timestamp": "0", "isForce": "true"}
-        answer = four.ask_client(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
-        assert answer.code == ResponseCode.SUCCESS
+        response = four.ask_client(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+        assert response.code == ResponseCode.SUCCESS
         await asyncio.sleep(0.01)
         assert broker.committed["G", TOPIC, 0] == 3
         assert not await made.ack(first), "it is of the past"
@@ -305,8 +305,8 @@ def test_a_reset_moves_a_running_queue(four: ScriptedCluster) -> None:
 
 def test_requests_about_a_group_that_is_not_here_are_refused(four: ScriptedCluster) -> None:
     async def story(made: Consumer) -> None:
-        answer = four.ask_client(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "H"})
-        assert answer.code == ResponseCode.SYSTEM_ERROR and "<H> not exist" in answer.remark
+        response = four.ask_client(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "H"})
+        assert response.code == ResponseCode.SYSTEM_ERROR and "<H> not exist" in response.remark
 
     on(four, story)
 

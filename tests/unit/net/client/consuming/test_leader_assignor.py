@@ -31,7 +31,7 @@ def queues(*numbers: int) -> list[MessageQueue]:
     return [MessageQueue(TOPIC, "a", number) for number in numbers]
 
 
-def held_by_us(cluster: ScriptedCluster, member: str, *answers: bytes) -> list[list[int]]:
+def held_by_us(cluster: ScriptedCluster, member: str, *responses: bytes) -> list[list[int]]:
     """The queues of this member after each response of the other member, which the broker lists."""
     found = []
 
@@ -44,10 +44,10 @@ def held_by_us(cluster: ScriptedCluster, member: str, *answers: bytes) -> list[l
         )
         made.subscribe(TOPIC)
         cluster.named("a").members.append(member)
-        cluster.set_answer("a", ASK, answers[0])
+        cluster.set_response("a", ASK, responses[0])
         async with made:
-            for answer in answers:
-                cluster.set_answer("a", ASK, answer)
+            for response in responses:
+                cluster.set_response("a", ASK, response)
                 await asyncio.sleep(25)
                 found.append([queue.queue_id for queue in made.queues if queue.topic == TOPIC])
 
@@ -87,7 +87,7 @@ def test_one_that_leads_and_knows_nothing_asks_the_others(four: ScriptedCluster)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"no JSON",
         b"{}",
@@ -97,9 +97,9 @@ def test_one_that_leads_and_knows_nothing_asks_the_others(four: ScriptedCluster)
     ],
 )
 def test_an_answer_that_says_nothing_leaves_us_without(
-    four: ScriptedCluster, answer: bytes
+    four: ScriptedCluster, response: bytes
 ) -> None:
-    assert held_by_us(four, FIRST, answer) == [[]]
+    assert held_by_us(four, FIRST, response) == [[]]
 
 
 @given(

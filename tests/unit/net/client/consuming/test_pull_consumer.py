@@ -299,8 +299,8 @@ def test_misuse_is_one_clear_error(two: ScriptedCluster) -> None:
         with pytest.raises(RouteNotFound, match="no name server knows topic gone"):
             await made.assign([MessageQueue("gone", "a", 0)])
         await made.assign([SECOND])
-        answer = two.ask_client(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "G"})
-        assert answer.remark == "this is a pull consumer"
+        response = two.ask_client(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "G"})
+        assert response.remark == "this is a pull consumer"
         waiting = asyncio.create_task(made.poll(60_000))
         await asyncio.sleep(1)
         await made.close()

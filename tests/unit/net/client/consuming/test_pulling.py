@@ -292,10 +292,10 @@ def test_an_invalid_record_is_pulled_again_after_a_wait(one: ScriptedCluster) ->
     whole = broker.answer
 
     async def damaged(request: Any) -> Any:
-        answer = await whole(request)
+        response = await whole(request)
         if request.code == PULL and len(one.made(PULL)) < 3:
-            answer.body = b"\0" * 50
-        return answer
+            response.body = b"\0" * 50
+        return response
 
     broker.answer = damaged  # type: ignore[method-assign]
     run(consumer(consume_from=ConsumeFrom.FIRST), 1)

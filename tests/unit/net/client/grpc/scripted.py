@@ -58,7 +58,7 @@ class ScriptedServer:
         name = path.rpartition("/")[2]
         self.calls.append((name, message_class(f"{name}Request").FromString(request)))
         await asyncio.sleep(0)
-        answer: dict[str, Any] = {"status": {"code": Code.OK}}
+        response: dict[str, Any] = {"status": {"code": Code.OK}}
         if name == "ChangeInvisibleDuration":
-            answer["receipt_handle"] = "a new receipt"
-        return [message_class(f"{name}Response")(**answer).SerializeToString()]
+            response["receipt_handle"] = "a new receipt"
+        return [message_class(f"{name}Response")(**response).SerializeToString()]

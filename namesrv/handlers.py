@@ -93,7 +93,7 @@ WIDE = 64
 """Number of broker groups of a topic above which its route is encoded in steps; narrower routes are
 requested often and encoded at once."""
 
-Response = Callable[[NameServer, Command, Peer, int], Command | Deferred[Command] | Steps[Command]]
+Handler = Callable[[NameServer, Command, Peer, int], Command | Deferred[Command] | Steps[Command]]
 """Handler of a request: arguments (name server, request, its connection, monotonic time in ms);
 result: the answer, now, later, or after steps."""
 
@@ -101,7 +101,7 @@ result: the answer, now, later, or after steps."""
 def register(table: Dispatcher, server: NameServer) -> None:
     """Add every handler of a name server to the dispatch table, which must have none of their codes
     yet; requests that change the name server are logged."""
-    for code, response in _RESPONSES.items():
+    for code, response in _HANDLERS.items():
         table.add(code, functools.partial(response, server))
     config, key_value = server.config, functools.partial(_key_value_state, server)
     audit(
@@ -420,7 +420,7 @@ def _cluster_topics(
     return _topics(request, server.routes.topics_of_cluster(header.cluster))
 
 
-def _flagged(wanted: Callable[[int], bool]) -> Response:
+def _flagged(wanted: Callable[[int], bool]) -> Handler:
     """Build the handlers of 311, 312 and 313: list topics by their topicSysFlag."""
 
     def answer(
@@ -493,7 +493,7 @@ def _body(request: Command) -> bytes:
     return request.body
 
 
-_RESPONSES: dict[RequestCode, Response] = {
+_HANDLERS: dict[RequestCode, Handler] = {
     RequestCode.PUT_KV_CONFIG: _put_key_value,
     RequestCode.GET_KV_CONFIG: _get_key_value,
     RequestCode.DELETE_KV_CONFIG: _delete_key_value,

@@ -28,9 +28,9 @@ from functools import partial
 from turbopump.broker.ha.ports import (
     Agreed,
     Alterations,
+    ProposalOutcome,
     ProposalRefused,
     ReplicatedLog,
-    Response,
     Transport,
 )
 from turbopump.broker.replication import ByteRate, LeaderStatus, ReplicaStatus
@@ -459,7 +459,7 @@ class Leader(MasterTerm):
             self.set_changes += 1
             logger.info("SyncStateSet: %s (epoch %d)", sorted(self.sync.members), set_epoch)
 
-    def _on_response(self, number: int, response: Response) -> None:
+    def _on_response(self, number: int, response: ProposalOutcome) -> None:
         if self.has_ended:
             return
         now_ms = self._now_ms

@@ -184,21 +184,21 @@ class Lost:
     """The reason why the answer is missing, for the log."""
 
 
-Response = Agreed | ProposalRefused | Lost
+ProposalOutcome = Agreed | ProposalRefused | Lost
 """Outcome of a proposal."""
 
 
 class Alterations(Protocol):
     """Decides on the members of the SyncStateSet."""
 
-    def propose(self, proposal: Proposal) -> Deferred[Response]:
+    def propose(self, proposal: Proposal) -> Deferred[ProposalOutcome]:
         """Propose a set. Resolves exactly once, at once or later, unless the broker stops."""
 
 
 class StaticSet:
     """A set from a file, which stays: no set should be proposed (SyncOptions.fixed)."""
 
-    def propose(self, proposal: Proposal) -> Deferred[Response]:
+    def propose(self, proposal: Proposal) -> Deferred[ProposalOutcome]:
         """Return a resolved ProposalRefused: the set is fixed."""
         return Deferred.resolved(
             ProposalRefused(f"the set is fixed and cannot become {sorted(proposal.members)}")

@@ -155,9 +155,9 @@ class TableSaver:
     def hold_until_saved(
         self, request: Command, response: Response, stepped: bool = False
     ) -> Response:
-        """Called with each request's answer: return `response` itself if the request changed nothing,
-        did not `wait_for_others`, is one-way, or all is durable; else a Deferred of it that
-        resolves after the changes are durable, or with `not_saved` if their write fails.
+        """Return `response` itself if the request changed nothing, did not `wait_for_others`, is
+        one-way, or all changes are durable; else a Deferred of `response` that resolves after the
+        changes are durable, or with `not_saved` if their write fails.
 
         A request that took several steps (`stepped`) waits for all earlier changes: other requests
         were reviewed between its steps.

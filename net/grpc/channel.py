@@ -132,7 +132,7 @@ class GrpcChannel:
         return the messages of the answer in order, after its end.
 
         `timeout_ms` includes connecting; the rest is sent as grpc-timeout. Raises GrpcError for an
-        end other than OK or an answer over ANSWER_MAX, CallTimeout, ConnectError and
+        end other than OK or an answer over RESPONSE_MAX, CallTimeout, ConnectError and
         ConnectionClosed. Cancels the call if it raises.
         """
         loop = asyncio.get_running_loop()

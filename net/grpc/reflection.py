@@ -83,19 +83,19 @@ class _Known:
         from google.protobuf.message import DecodeError
 
         try:
-            request, response = self._classes[version]
-            asked = request.FromString(message)
+            request_class, response_class = self._classes[version]
+            asked = request_class.FromString(message)
         except DecodeError:
             text = "not a ServerReflectionRequest"
             raise GrpcError(GrpcCode.INVALID_ARGUMENT, text) from None
-        answer = response(valid_host=asked.host, original_request=asked)
+        response = response_class(valid_host=asked.host, original_request=asked)
         kind = asked.WhichOneof("message_request")
         try:
-            self._fill(answer, kind, asked, services)
+            self._fill(response, kind, asked, services)
         except KeyError:
-            answer.error_response.error_code = GrpcCode.NOT_FOUND
-            answer.error_response.error_message = "there is no such descriptor"
-        return bytes(answer.SerializeToString())
+            response.error_response.error_code = GrpcCode.NOT_FOUND
+            response.error_response.error_message = "there is no such descriptor"
+        return bytes(response.SerializeToString())
 
     def _fill(self, response: Any, kind: str | None, asked: Any, services: list[str]) -> None:
         """Fill in the answer; raises KeyError for an unknown name."""

@@ -157,9 +157,9 @@ class Peer:
         if waiting is None:
             logger.debug("%s answered %d, for which no call waits", self.address, response.opaque)
             return
-        answer, timer = waiting
+        call, timer = waiting
         timer.cancel()
-        answer.resolve(response)
+        call.resolve(response)
 
     def replace_link(self, link: Link) -> None:
         """Replace the ended connection by `link`; to be called after `lost`. Without references to

@@ -139,11 +139,11 @@ def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: in
     return new_request(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header, body)
 
 
-# Answers; all raise BadAnswer
+# Answers; all raise BadResponse
 
 
 def checked(response: Command | str, *also: int) -> Command:
-    """Return the answer if it is a success or has one of the codes `also`; raises BadAnswer, with
+    """Return the answer if it is a success or has one of the codes `also`; raises BadResponse, with
     the code, for any other answer or none."""
     if isinstance(response, str):
         raise BadResponse(response)
@@ -172,7 +172,7 @@ def read_registered(response: Command | str) -> GroupState | None:
 
 def read_elected(response: Command | str) -> GroupState:
     """Read the answer to 1002: the elected master, or the present master if it stays. Raises
-    BadAnswer if there is no master, too."""
+    BadResponse if there is no master, too."""
     found = checked(response, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
     try:
         header = read_header(ElectMasterResponse, found.fields)
@@ -192,7 +192,7 @@ def read_replica_info(response: Command | str) -> GroupState:
 
 def read_notice(request: Command) -> GroupState:
     """Read a notice (1008), a request of a controller; its `master` is None if the group has no
-    master. Raises BadAnswer."""
+    master. Raises BadResponse."""
     return _group_state(NotifyBrokerRoleChangedRequest, request)
 
 

@@ -85,7 +85,7 @@ class ControllerRegistration:
 
     def identify(self, address: str) -> Steps[int]:
         """Return the broker's id: the saved id, or else a new id, which a controller assigns (1012,
-        1013) and which is then saved. `address` is the broker's for clients. Raises BadAnswer,
+        1013) and which is then saved. `address` is the broker's for clients. Raises BadResponse,
         IdentityError, OSError; a later call continues from the saved files."""
         files, controllers = self._files, self._controllers
         known = files.load()
@@ -111,8 +111,8 @@ class ControllerRegistration:
 
     def register(self, broker_id: int, address: str, *, damaged: bool) -> Steps[GroupState | None]:
         """Register this process (1003), with the address for clients; return the group's state,
-        None while it has no master. `damaged`: the log may not lead. Raises BadAnswer, OSError;
-        after a BadAnswer with a code of UNKNOWN_BROKER the caller must `forget` the id."""
+        None while it has no master. `damaged`: the log may not lead. Raises BadResponse, OSError;
+        after a BadResponse with a code of UNKNOWN_BROKER the caller must `forget` the id."""
         applied = self._files.load_applied()
         request = controller_protocol.register(
             self._name,

@@ -52,7 +52,7 @@ class RetryLoop:
 
     def run(self, script: Steps[None]) -> None:
         """Run a script up to its first unanswered request; it continues later, as answers arrive.
-        BadAnswer, IdentityError, OSError and StoreError end it as a failure: they are logged and
+        BadResponse, IdentityError, OSError and StoreError end it as a failure: they are logged and
         become `reason`. To be called only while no script is running (`is_due`): again once the
         script has ended, never by the script itself."""
         self._script, self._again = script, False

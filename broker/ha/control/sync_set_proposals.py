@@ -15,7 +15,7 @@ from functools import partial
 from turbopump.broker.ha.control import controller_protocol
 from turbopump.broker.ha.control.controller_protocol import BadResponse, Name
 from turbopump.broker.ha.control.controllers import Controllers
-from turbopump.broker.ha.ports import Agreed, Lost, ProposalRefused, Response
+from turbopump.broker.ha.ports import Agreed, Lost, ProposalOutcome, ProposalRefused
 from turbopump.engine.deferred import Deferred
 from turbopump.net.ha.sync_state import Proposal
 from turbopump.net.wire.codes import ResponseCode
@@ -57,16 +57,16 @@ class SyncSetProposals:
         self._wall_ms = wall_ms
         self._on_stale = on_stale
 
-    def propose(self, proposal: Proposal) -> Deferred[Response]:
+    def propose(self, proposal: Proposal) -> Deferred[ProposalOutcome]:
         """Send a set to the leading controller; resolves to its decision, or to Lost, which is
         resolved at once if no leader is known."""
         own_id, epoch = self._term()
         request = controller_protocol.alter(self._name, own_id, epoch, proposal, self._wall_ms())
-        result: Deferred[Response] = Deferred()
+        result: Deferred[ProposalOutcome] = Deferred()
         self._controllers.ask(request).then(partial(self._answered, result))
         return result
 
-    def _answered(self, result: Deferred[Response], response: Command | str) -> None:
+    def _answered(self, result: Deferred[ProposalOutcome], response: Command | str) -> None:
         try:
             agreed = controller_protocol.read_altered(response)
         except BadResponse as error:

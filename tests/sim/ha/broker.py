@@ -23,7 +23,7 @@ from tests.waiting import delete_expired, look_at_waiting
 from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.leader import Leader
-from turbopump.broker.ha.ports import Response
+from turbopump.broker.ha.ports import ProposalOutcome
 from turbopump.broker.ha.service import HaService, Overtaken
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.lifecycle.restart import MARK_FILE as RESTART
@@ -301,7 +301,7 @@ class Broker(SeenBroker):
         if self.settings.safe:
             self._history.begins(self.number, self.log, log.min, start, due)
 
-    def propose(self, proposal: Proposal) -> Deferred[Response]:
+    def propose(self, proposal: Proposal) -> Deferred[ProposalOutcome]:
         """Propose a change of the SyncStateSet to the controller."""
         return self._group.proposals.ask(self, self.role.epoch, proposal)
 

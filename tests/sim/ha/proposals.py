@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim.ha.oracle import Oracle
-from turbopump.broker.ha.ports import Agreed, Lost, ProposalRefused, Response
+from turbopump.broker.ha.ports import Agreed, Lost, ProposalOutcome, ProposalRefused
 from turbopump.engine.deferred import Deferred
 from turbopump.net.ha.sync_state import Proposal
 
@@ -29,9 +29,9 @@ class Asked:
     life: int
     epoch: int
     proposal: Proposal
-    later: Deferred[Response]
+    later: Deferred[ProposalOutcome]
     since_ms: int
-    response: Response | None = None
+    response: ProposalOutcome | None = None
     is_late: bool = False
     """The answer is not waited for."""
 
@@ -53,10 +53,10 @@ class Proposals:
         self._now_ms = now_ms
         self._asked: list[Asked] = []
 
-    def ask(self, broker: "Broker", epoch: int, proposal: Proposal) -> Deferred[Response]:
+    def ask(self, broker: "Broker", epoch: int, proposal: Proposal) -> Deferred[ProposalOutcome]:
         """A master proposes a set."""
         assert proposal.members <= set(self._oracle.brokers), f"unknown member: {proposal}"
-        later: Deferred[Response] = Deferred()
+        later: Deferred[ProposalOutcome] = Deferred()
         now_ms = self._now_ms()
         self._asked.append(Asked(broker, broker.lives, epoch, proposal, later, now_ms))
         return later
@@ -97,7 +97,7 @@ class Proposals:
             self._asked.remove(asked)
             self._reply(asked, asked.response or self._decide(asked))
 
-    def _decide(self, asked: Asked) -> Response:
+    def _decide(self, asked: Asked) -> ProposalOutcome:
         before = self._oracle.role.members
         if not self._oracle.decide(asked.broker.number, asked.epoch, asked.proposal):
             return ProposalRefused("it is not the present master's, or of an old set")
@@ -106,7 +106,7 @@ class Proposals:
             self._joined(number)
         return Agreed(role.members, role.set_epoch)
 
-    def _reply(self, asked: Asked, response: Response) -> None:
+    def _reply(self, asked: Asked, response: ProposalOutcome) -> None:
         broker = asked.broker
         if broker.up and broker.lives == asked.life and not asked.later.done:
             broker.run(asked.later.resolve, response)

@@ -8,7 +8,7 @@ from tests.unit.broker.ha.network import Broker, Group
 
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.ports import Agreed, Lost, ProposalRefused, Response
+from turbopump.broker.ha.ports import Agreed, Lost, ProposalOutcome, ProposalRefused
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.epochs import decode
 from turbopump.engine.types import PutStatus
@@ -30,15 +30,15 @@ class Decider:
 
     def __init__(self) -> None:
         self.asked: list[Proposal] = []
-        self.waiting: list[Deferred[Response]] = []
+        self.waiting: list[Deferred[ProposalOutcome]] = []
 
-    def propose(self, proposal: Proposal) -> Deferred[Response]:
-        later: Deferred[Response] = Deferred()
+    def propose(self, proposal: Proposal) -> Deferred[ProposalOutcome]:
+        later: Deferred[ProposalOutcome] = Deferred()
         self.asked.append(proposal)
         self.waiting.append(later)
         return later
 
-    def answer(self, response: Response) -> None:
+    def answer(self, response: ProposalOutcome) -> None:
         self.waiting.pop(0).resolve(response)
 
     def agree(self) -> None:

@@ -7,7 +7,7 @@
  * A ring of bounded size, in the order of the log. A descriptor may be missing at any time (the
  * ring is full, the record has more keys, Python or a master appended it): then the record is
  * parsed, with the same result. A descriptor must never differ from its record. Its log offset is
- * its name, so whoever cuts the log, changes a queue's slot or its kind must call des_forget:
+ * its name, so a caller that cuts the log or frees a queue's slot must call des_forget:
  * another record may get the same log offset, and another queue the same slot.
  *
  * Only plain messages are described: without a transaction, and without a delay level, whose tags
@@ -50,14 +50,14 @@ static inline uint32_t des_room(const struct des_ring *ring)
     return ring->records == NULL ? 0 : DES_COUNT - (ring->end - ring->first);
 }
 
-/* Place `ahead` behind the last descriptor. The caller checks des_room, fills the place, and then
+/* Place `ahead` after the last descriptor. The caller checks des_room, fills the place, and then
  * counts it by des_add. */
 static inline struct des_record *des_at(const struct des_ring *ring, uint32_t ahead)
 {
     return &ring->records[(ring->end + ahead) & (DES_COUNT - 1)];
 }
 
-/* Take up `count` filled places, all behind the log offsets of the descriptors before them. */
+/* Take up `count` filled places, with greater log offsets than the descriptors before them. */
 static inline void des_add(struct des_ring *ring, uint32_t count) { ring->end += count; }
 
 /* Set tags code, key count and keys of a record, from its properties (at == NULL: missing);

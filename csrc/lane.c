@@ -242,7 +242,7 @@ static int read_element(const struct rec_fields *element, struct rec_properties 
 struct batch_plan {
     size_t count;
     size_t size;      /* of all records */
-    uint32_t described; /* the first so many have their sizes and keys in the ring */
+    uint32_t described; /* records whose keys are in the ring: the first ones */
 };
 
 /* Read and measure all elements of a batch, and change nothing but free places of the ring; 0 if

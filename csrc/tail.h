@@ -25,7 +25,7 @@ struct log_tail {
     int64_t dispatched_timestamp_ms; /* store time of the last record dispatched */
     int64_t limit; /* confirmOffset, where dispatch stops; INT64_MAX without replicas */
     uint32_t refusals;  /* reasons why nothing may be appended, as bits of commit_log.py; 0: none */
-    /* Descriptors of the records behind `dispatched`; NULL: records are not described. A cut of
+    /* Descriptors of records that are not dispatched; NULL: records are not described. A cut of
      * the log and another file forget all of them. */
     struct des_ring *descriptors;
 };

@@ -50,7 +50,7 @@ elements = st.lists(
 
 
 def single(number: int, text: str) -> dict[str, Any]:
-    """A send of one message with a unique key and more properties."""
+    """A send of a single message with a unique key and more properties."""
     return {**send_to(number % 3, f"{KEY}{number:02X}\x02{text}"), "body": b"x" * (number % 50 + 1)}
 
 
@@ -168,7 +168,7 @@ def cut(world: World, held: int) -> None:
 
 def delete(world: World, held: int) -> None:
     """Delete a topic as of the first record that waits for dispatch: the queues of its next life
-    get the slots of the former ones, in another order."""
+    get the former slots, in another order."""
     table = table_of(world)
     former = [table.find(b"Plain", queue_id) for queue_id in range(3)]
     world.broker.store.delete_topic("Plain", held, world.now_ms)
@@ -190,7 +190,7 @@ AFTER = {
 
 @pytest.mark.parametrize("act", [cut, delete, roll])
 def test_no_descriptor_is_stale(act: Callable[[World, int], None], tmp_path: Path) -> None:
-    """Records wait for dispatch, as behind confirmOffset, while the log is cut, their topic is
+    """Records wait for dispatch, as after confirmOffset, while the log is cut, their topic is
     deleted or the file rolls."""
     folders = str(tmp_path / "one"), str(tmp_path / "two")
     driven = pair(folders, FlushMode.ASYNC_FLUSH, INDEX, False)

@@ -185,12 +185,19 @@ int32_t dsp_take_arrival(struct dsp_table *table)
     return slot;
 }
 
-/* The record that is dispatched now, with its parsed parts. */
+/* The record that is dispatched now, described by its appender or parsed. */
 struct at_hand {
+    const struct des_record *described; /* NULL: the record was parsed */
+    size_t position;
+    int64_t log_offset;
+    int64_t size;
+    int64_t queue_offset;
+    int64_t store_timestamp_ms;
+    /* Of a parsed record: */
+    int64_t transaction; /* the bits of REC_SYS_TRANSACTION */
+    int32_t queue_id;
     const uint8_t *topic;
     size_t topic_size;
-    int64_t log_offset;
-    const struct rec_row *row;
     struct rec_properties properties;
     uint32_t topic_hash; /* Java hash of "topic#", the prefix of every key */
     uint32_t uniq_hash;  /* hash of the first key, if there is a UNIQ_KEY */
@@ -218,6 +225,9 @@ static int64_t parse_level(struct rec_text text)
 static int64_t tags_code_of(const struct dsp_table *table, const struct at_hand *hand)
 {
     const struct rec_text tags = hand->properties.tags;
+    if (hand->described != NULL) {
+        return hand->described->tags_code;
+    }
     if (hand->properties.delay.at != NULL && table->delay_count > 0 &&
         hand->topic_size == sizeof SCHEDULE_TOPIC - 1 &&
         memcmp(hand->topic, SCHEDULE_TOPIC, sizeof SCHEDULE_TOPIC - 1) == 0) {
@@ -225,7 +235,7 @@ static int64_t tags_code_of(const struct dsp_table *table, const struct at_hand 
         if (level > 0) {
             size_t index = (uint64_t)level > table->delay_count ? table->delay_count - 1
                                                                 : (size_t)level - 1;
-            return (int64_t)((uint64_t)hand->row->store_timestamp_ms +
+            return (int64_t)((uint64_t)hand->store_timestamp_ms +
                              (uint64_t)table->delays_ms[index]);
         }
     }
@@ -237,8 +247,8 @@ static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
                                 const struct at_hand *hand)
 {
     struct dsp_slot *slot = &table->slots[number];
-    int64_t queue_offset = hand->row->queue_offset;
-    int64_t log_end = hand->log_offset + hand->row->size;
+    int64_t queue_offset = hand->queue_offset;
+    int64_t log_end = hand->log_offset + hand->size;
     struct cq_unit unit;
     int64_t index;
 
@@ -257,13 +267,13 @@ static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
         return DSP_NO_ROOM;
     }
     unit.log_offset = hand->log_offset;
-    unit.size = (int32_t)hand->row->size;
+    unit.size = (int32_t)hand->size;
     unit.tags_code = tags_code_of(table, hand);
     cq_put(slot->units + index * CQ_UNIT, unit);
     slot->max_offset = queue_offset + 1;
     slot->max_log_offset = log_end;
     qm_note(&slot->times, table->marks + (size_t)number * QM_MARKS, queue_offset,
-            hand->row->store_timestamp_ms);
+            hand->store_timestamp_ms);
     if (slot->next_offset < slot->max_offset) {
         slot->next_offset = slot->max_offset;
     }
@@ -283,7 +293,7 @@ static int put_key(struct key_run *run, uint32_t java_hash)
 {
     const struct at_hand *hand = run->hand;
     if (run->seen >= run->skip && !idx_put(run->file, idx_key_hash(java_hash), hand->log_offset,
-                                           hand->row->store_timestamp_ms)) {
+                                           hand->store_timestamp_ms)) {
         return 0;
     }
     run->seen++;
@@ -315,6 +325,15 @@ static int put_words(struct key_run *run, struct rec_text text)
 static int put_keys(struct key_run *run)
 {
     const struct rec_properties *properties = &run->hand->properties;
+    const struct des_record *described = run->hand->described;
+    if (described != NULL) {
+        for (uint32_t i = 0; i < described->key_count; i++) {
+            if (!put_key(run, described->keys[i])) {
+                return 0;
+            }
+        }
+        return 1;
+    }
     if (properties->uniq_key.at != NULL && !put_key(run, run->hand->uniq_hash)) {
         return 0;
     }
@@ -334,7 +353,7 @@ static enum dsp_status put_index(struct dsp_table *table, const struct at_hand *
     int64_t end = idx_end_log_offset(table->index);
     int all_put;
 
-    if ((hand->row->sys_flag & REC_SYS_TRANSACTION) == REC_SYS_ROLLBACK || hand->log_offset < end) {
+    if (hand->transaction == REC_SYS_ROLLBACK || hand->log_offset < end) {
         return DSP_DONE;
     }
     if (hand->log_offset == end) {
@@ -359,21 +378,78 @@ static int is_same_topic(const struct at_hand *one, const struct at_hand *other)
            memcmp(one->topic, other->topic, other->topic_size) == 0;
 }
 
-/* The first half of a record's work: write its unit and prepare its keys. `before` is the record
- * before it, NULL if that is not available. */
-static enum dsp_status dispatch_unit(struct dsp_table *table, enum dsp_work work,
-                                     const struct at_hand *before, struct at_hand *hand,
-                                     const uint8_t *log, int32_t *slot)
+/* Take a parsed record in hand. */
+static void hold_parsed(struct at_hand *hand, const uint8_t *log, const struct rec_row *row)
 {
-    const struct rec_row *row = hand->row;
-    int64_t transaction = row->sys_flag & REC_SYS_TRANSACTION;
-    enum dsp_status status;
-
+    hand->described = NULL;
+    hand->size = row->size;
+    hand->queue_offset = row->queue_offset;
+    hand->store_timestamp_ms = row->store_timestamp_ms;
+    hand->transaction = row->sys_flag & REC_SYS_TRANSACTION;
+    hand->queue_id = (int32_t)row->queue_id;
     hand->topic = log + row->topic_at;
     hand->topic_size = (size_t)row->topic_size;
     rec_find_properties(log + row->properties_at, (size_t)row->properties_size, &hand->properties);
-    if (work == DSP_QUEUES && transaction != REC_SYS_PREPARED && transaction != REC_SYS_ROLLBACK) {
-        *slot = dsp_find(table, hand->topic, hand->topic_size, (int32_t)row->queue_id);
+}
+
+/* Take the record at hand->log_offset in hand, if its appender described it with all that is
+ * needed now; 0 if the record has to be parsed. Appenders describe no record of a transaction. */
+static int hold_described(struct dsp_table *table, struct at_hand *hand, size_t room)
+{
+    const struct des_record *found = des_take(&table->descriptors, hand->log_offset);
+    if (found == NULL || (size_t)found->size > room ||
+        (table->index != NULL && found->key_count == DES_NO_KEYS)) {
+        return 0;
+    }
+    hand->described = found;
+    hand->size = found->size;
+    hand->queue_offset = found->queue_offset;
+    hand->store_timestamp_ms = found->store_timestamp_ms;
+    hand->transaction = 0;
+    return 1;
+}
+
+/* Take the record at hand->position in hand. */
+static enum dsp_status hold(struct dsp_table *table, enum dsp_work work, const uint8_t *log,
+                            size_t end, struct at_hand *hand)
+{
+    struct rec_row row;
+    enum rec_reason reason;
+    enum rec_status parsed;
+    if (work == DSP_QUEUES && hold_described(table, hand, end - hand->position)) {
+        return DSP_DONE;
+    }
+    parsed = rec_parse(log, hand->position, end, REC_CHECK_NOTHING, &row, &reason);
+    if (parsed == REC_OK) {
+        hold_parsed(hand, log, &row);
+    }
+    return (enum dsp_status)parsed;
+}
+
+/* The first half of a described record's work: write its unit and expect its keys. */
+static enum dsp_status dispatch_described(struct dsp_table *table, const struct at_hand *hand,
+                                          int32_t *slot)
+{
+    const struct des_record *described = hand->described;
+    enum dsp_status status = put_unit(table, described->slot, hand);
+    *slot = described->slot;
+    for (uint32_t i = 0; status == DSP_DONE && table->index != NULL && i < described->key_count;
+         i++) {
+        idx_expect(table->index, idx_key_hash(described->keys[i]));
+    }
+    return status;
+}
+
+/* The first half of a parsed record's work: write its unit and prepare its keys. `before` is the
+ * record before it, NULL if that is not available. */
+static enum dsp_status dispatch_parsed(struct dsp_table *table, enum dsp_work work,
+                                       const struct at_hand *before, struct at_hand *hand,
+                                       int32_t *slot)
+{
+    enum dsp_status status;
+    if (work == DSP_QUEUES && hand->transaction != REC_SYS_PREPARED &&
+        hand->transaction != REC_SYS_ROLLBACK) {
+        *slot = dsp_find(table, hand->topic, hand->topic_size, hand->queue_id);
         status = *slot < 0 ? DSP_UNKNOWN : put_unit(table, *slot, hand);
         if (status != DSP_DONE) {
             return status;
@@ -381,11 +457,10 @@ static enum dsp_status dispatch_unit(struct dsp_table *table, enum dsp_work work
     }
     if (table->index != NULL) {
         const struct rec_text key = hand->properties.uniq_key;
-        if (before != NULL && is_same_topic(before, hand)) {
+        if (before != NULL && before->described == NULL && is_same_topic(before, hand)) {
             hand->topic_hash = before->topic_hash;
         } else {
-            hand->topic_hash = idx_java_hash(0, hand->topic, hand->topic_size);
-            hand->topic_hash = idx_java_hash(hand->topic_hash, (const uint8_t *)"#", 1);
+            hand->topic_hash = idx_topic_hash(hand->topic, hand->topic_size);
         }
         if (key.at != NULL) {
             hand->uniq_hash = idx_java_hash(hand->topic_hash, key.at, key.size);
@@ -401,16 +476,15 @@ static int settle(struct dsp_table *table, const struct at_hand *hands, size_t c
                   struct dsp_stop *stop)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct rec_row *row = hands[i].row;
         if (table->index != NULL && put_index(table, &hands[i]) != DSP_DONE) {
             stop->status = DSP_NO_INDEX;
             stop->slot = -1;
-            stop->position = (size_t)row->position;
-            stop->size = row->size;
-            stop->queue_offset = row->queue_offset;
+            stop->position = hands[i].position;
+            stop->size = hands[i].size;
+            stop->queue_offset = hands[i].queue_offset;
             return 0;
         }
-        stop->store_timestamp_ms = row->store_timestamp_ms;
+        stop->store_timestamp_ms = hands[i].store_timestamp_ms;
         stop->count++;
     }
     return 1;
@@ -419,35 +493,33 @@ static int settle(struct dsp_table *table, const struct at_hand *hands, size_t c
 void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,
                size_t position, size_t end, struct dsp_stop *stop)
 {
-    struct rec_row rows[AHEAD];
     struct at_hand hands[AHEAD];
     size_t waiting = 0;
-    enum rec_reason reason;
 
     memset(stop, 0, sizeof *stop);
     stop->queue_offset = stop->slot = -1;
-    for (; position < end; position += (size_t)rows[waiting++].size) {
-        struct rec_row *row;
-        enum rec_status parsed;
+    for (; position < end; position += (size_t)hands[waiting++].size) {
+        struct at_hand *hand;
         if (waiting == AHEAD) {
             if (!settle(table, hands, waiting, stop)) {
                 return;
             }
             waiting = 0;
         }
-        row = &rows[waiting];
-        parsed = rec_parse(log, position, end, REC_CHECK_NOTHING, row, &reason);
-        if (parsed != REC_OK) {
-            stop->status = (enum dsp_status)parsed;
+        hand = &hands[waiting];
+        hand->position = position;
+        hand->log_offset = log_base + (int64_t)position;
+        stop->status = hold(table, work, log, end, hand);
+        if (stop->status != DSP_DONE) {
             break;
         }
-        hands[waiting].row = row;
-        hands[waiting].log_offset = log_base + (int64_t)position;
-        stop->status = dispatch_unit(table, work, waiting > 0 ? &hands[waiting - 1] : NULL,
-                                     &hands[waiting], log, &stop->slot);
+        stop->status =
+            hand->described != NULL
+                ? dispatch_described(table, hand, &stop->slot)
+                : dispatch_parsed(table, work, waiting > 0 ? hand - 1 : NULL, hand, &stop->slot);
         if (stop->status != DSP_DONE) {
-            stop->size = row->size;
-            stop->queue_offset = row->queue_offset;
+            stop->size = hand->size;
+            stop->queue_offset = hand->queue_offset;
             break;
         }
         stop->slot = -1;

@@ -12,7 +12,8 @@
  * in use), the topics' bytes, and the mapped files. A slot keeps its number until it is removed.
  *
  * For one record, in this order:
- *   1. parse (no CRC: the caller vouches for the range);
+ *   1. parse (no CRC: the caller vouches for the range), unless its appender described it
+ *      (descriptors.h);
  *   2. unless prepared or rolled back: the unit. It is skipped if the record's queue offset is
  *      below the slot's max offset, or its end not above the slot's max log offset. So dispatching
  *      a range twice does no harm. Dispatch stops at a record with queue offset 0 that begins
@@ -29,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "descriptors.h"
 #include "hash_index.h"
 #include "queue_marks.h"
 
@@ -80,6 +82,7 @@ struct dsp_table {
     int64_t last_log_offset; /* -1: none */
     uint32_t last_keys;
     uint32_t opened; /* never 0; another number closes all slots */
+    struct des_ring descriptors; /* of records that are not dispatched yet */
     int32_t recent[DSP_RECENT]; /* slot + 1 that was found last for a queue id, 0: none */
 };
 

@@ -76,6 +76,11 @@ uint32_t idx_java_hash(uint32_t hash, const uint8_t *text, size_t size)
     return hash;
 }
 
+uint32_t idx_topic_hash(const uint8_t *topic, size_t size)
+{
+    return idx_java_hash(idx_java_hash(0, topic, size), (const uint8_t *)"#", 1);
+}
+
 uint32_t idx_count(const struct idx_file *file)
 {
     int32_t count = be_i32(file->buf + IDX_COUNT_AT);

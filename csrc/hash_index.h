@@ -56,6 +56,9 @@ int idx_open(struct idx_file *file, uint8_t *buf, size_t len, int64_t slots, int
  * subpart). */
 uint32_t idx_java_hash(uint32_t hash, const uint8_t *text, size_t size);
 
+/* Java hash of "topic#", with which each key of a record begins. */
+uint32_t idx_topic_hash(const uint8_t *topic, size_t size);
+
 /* abs as IndexFile.indexKeyHashMethod: 0 for the smallest int. */
 static inline int32_t idx_key_hash(uint32_t java_hash)
 {

@@ -69,6 +69,25 @@ static inline const uint8_t *json_find_special(const uint8_t *at, const uint8_t 
     return at;
 }
 
+/* The first byte of [at, end) that is one of two, or end. */
+static inline const uint8_t *json_find_either(const uint8_t *at, const uint8_t *end, uint8_t one,
+                                              uint8_t other)
+{
+    for (; end - at >= 8; at += 8) {
+        uint64_t word = json_word(at);
+        uint64_t first = word ^ JSON_EACH(one), second = word ^ JSON_EACH(other);
+        uint64_t marks = (((first - JSON_EACH(1)) & ~first) | ((second - JSON_EACH(1)) & ~second)) &
+                         JSON_EACH(0x80);
+        if (marks != 0) {
+            return at + json_first(marks);
+        }
+    }
+    while (at < end && *at != one && *at != other) {
+        at++;
+    }
+    return at;
+}
+
 /* The first byte of [at, end) that is no white space of JSON, or end. */
 static inline const uint8_t *json_skip_space(const uint8_t *at, const uint8_t *end)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "bytes.h"
+#include "json_text.h"
 
 #define NAME_SEPARATOR 0x01
 #define PROPERTY_SEPARATOR 0x02
@@ -151,71 +151,160 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     return size;
 }
 
-/* Whether a property that batches do not support (for a time, a transaction or light queues) may
- * have the name that ends before `end`, with at least `size` bytes. */
-static int is_special_name(const uint8_t *end, size_t size)
+/* Fill in what dispatch asks about a record, except its keys. */
+static void describe(const struct lane *lane, struct des_record *record,
+                     const struct rec_fields *fields, const struct dsp_slot *slot, size_t size)
 {
-#define ENDS(literal)                                                                             \
-    (size >= sizeof(literal) - 1 && TRF_IS(end - (sizeof(literal) - 1), literal))
-    switch (end[-1]) {
-    case 'C': return ENDS("TIMER_DELAY_SEC");
-    case 'G': return ENDS("TRAN_MSG");
-    case 'H': return ENDS("INNER_MULTI_DISPATCH");
-    case 'S': return ENDS("TIMER_DELAY_MS") || ENDS("TIMER_DELIVER_MS");
-    case 'Y': return ENDS("DELAY") || ENDS("TIMER_DEL_UNIQKEY");
-    default: return 0;
-    }
-#undef ENDS
+    record->log_offset = fields->log_offset;
+    record->queue_offset = fields->queue_offset;
+    record->store_timestamp_ms = fields->store_timestamp_ms;
+    record->size = (int32_t)size;
+    record->slot = (int32_t)(slot - lane->queues->slots);
 }
 
-/* Whether an element of a batch may ask for something that batches do not support, or for too much
- * room. The handler, which reads the element's properties, refuses it. */
-static int may_be_special(const struct rec_fields *element)
+/* Note the keys of a record at a place of the ring; 0 if the record has too many. */
+static int describe_keys(const struct lane *lane, struct des_record *record,
+                         const struct lane_topic *topic, const struct rec_properties *found)
 {
-    const uint8_t *begin = element->properties, *end = begin + element->properties_size;
+    int enough = des_set_keys(record, topic->topic_hash, found->uniq_key, found->keys,
+                              found->tags);
+    if (lane->queues->index == NULL) {
+        record->key_count = DES_NO_KEYS; /* an index may be set before the dispatch */
+    }
+    return enough;
+}
+
+static struct rec_text as_text(struct trf_text text)
+{
+    struct rec_text same = {text.at, text.size};
+    return same;
+}
+
+/* Describe the record of a single message for dispatch, if there is room. */
+static void describe_one(const struct lane *lane, const struct lane_topic *topic,
+                         const struct trf_properties *properties, const struct rec_fields *fields,
+                         const struct dsp_slot *slot, size_t size)
+{
+    struct des_ring *ring = lane->tail->descriptors;
+    struct rec_properties found;
+    if (ring == NULL || des_room(ring) == 0) {
+        return;
+    }
+    found.uniq_key = as_text(properties->unique_key);
+    found.keys = as_text(properties->keys);
+    found.tags = as_text(properties->tags);
+    if (describe_keys(lane, des_at(ring, 0), topic, &found)) {
+        describe(lane, des_at(ring, 0), fields, slot, size);
+        des_add(ring, 1);
+    }
+}
+
+/* Read the properties of an element of a batch as rec_find_properties does; 0 if the element may
+ * ask for something that batches do not support (a time, a transaction, light queues), or for too
+ * much room. The handler reads the properties again and refuses it. */
+static int read_element(const struct rec_fields *element, struct rec_properties *found)
+{
+    const uint32_t special = TRF_DELAY | TRF_TIMER | TRF_TRAN_MSG | TRF_LIGHT | TRF_RARE;
+    const uint8_t *at = element->properties, *end = at + element->properties_size;
+    memset(found, 0, sizeof *found);
     if (element->properties_size > LANE_SENT_MAX) {
-        return 1;
+        return 0;
     }
-    /* A call of memchr for each name would be slow where separators are dense. */
-    for (const uint8_t *at = begin; at < end; at++) {
-        if (*at == NAME_SEPARATOR && at > begin && is_special_name(at, (size_t)(at - begin))) {
-            return 1;
+    while (at < end) {
+        const uint8_t *middle = json_find_either(at, end, NAME_SEPARATOR, PROPERTY_SEPARATOR);
+        const uint8_t *stop = middle;
+        if (middle < end && *middle == NAME_SEPARATOR) {
+            struct rec_text value;
+            uint32_t name = trf_find_property(at, (size_t)(middle - at));
+            stop = json_find_either(middle + 1, end, PROPERTY_SEPARATOR, PROPERTY_SEPARATOR);
+            value.at = middle + 1;
+            value.size = (size_t)(stop - value.at);
+            if (name & special) {
+                return 0;
+            }
+            if (value.size == 0) {
+                name = 0; /* a pair without a value is not one */
+            }
+            if (name == TRF_UNIQ_KEY) {
+                found->uniq_key = value;
+            } else if (name == TRF_KEYS) {
+                found->keys = value;
+            } else if (name == TRF_TAGS) {
+                found->tags = value;
+            }
         }
-    }
-    return 0;
-}
-
-/* Whether all elements of a batch are plain. */
-static int is_plain_batch(struct trf_text batch)
-{
-    struct rec_fields element;
-    size_t at = 0;
-    memset(&element, 0, sizeof element);
-    while (at < batch.size) {
-        if (!rec_next_element(batch.at, batch.size, &at, &element) || may_be_special(&element)) {
-            return 0;
-        }
+        at = stop + 1;
     }
     return 1;
 }
 
+/* The records that a batch becomes. */
+struct batch_plan {
+    size_t count;
+    size_t size;      /* of all records */
+    uint32_t described; /* records whose keys are in the ring: the first ones */
+};
+
+/* Read and measure all elements of a batch, and change nothing but free places of the ring; 0 if
+ * an element is not plain. */
+static int plan_batch(const struct lane *lane, const struct lane_topic *topic,
+                      struct trf_text batch, const struct rec_fields *common,
+                      struct batch_plan *plan)
+{
+    const struct des_ring *ring = lane->tail->descriptors;
+    struct rec_fields element = *common;
+    struct rec_properties found;
+    size_t at = 0, size;
+    enum rec_reason reason;
+    uint32_t room = ring == NULL ? 0 : des_room(ring);
+    memset(plan, 0, sizeof *plan);
+    for (; at < batch.size; plan->count++) {
+        if (plan->count == REC_BATCH_COUNT_MAX ||
+            !rec_next_element(batch.at, batch.size, &at, &element) ||
+            !read_element(&element, &found) ||
+            rec_measure(&element, &size, &reason) != REC_OK) {
+            return 0;
+        }
+        if (plan->count == plan->described && plan->described < room) {
+            struct des_record *record = des_at(ring, plan->described);
+            plan->described += (uint32_t)describe_keys(lane, record, topic, &found);
+        }
+        plan->size += size;
+    }
+    return plan->count > 0;
+}
+
 /* Write the records of a batch; 0 if they do not fit or are refused. */
-static size_t put_batch(struct lane *lane, struct trf_text body, const struct rec_fields *fields,
+static size_t put_batch(struct lane *lane, const struct lane_topic *topic, struct trf_text body,
+                        const struct rec_fields *common, const struct dsp_slot *slot,
                         size_t *count)
 {
     const struct log_tail *tail = lane->tail;
-    size_t at = (size_t)(tail->end - tail->base), start = at;
+    struct rec_fields fields = *common;
+    struct batch_plan plan;
+    size_t at = (size_t)(tail->end - tail->base), read = 0, size;
     enum rec_reason reason;
-    if ((fields->sys_flag & LANE_TRANSACTION_BITS) || !is_plain_batch(body) ||
-        rec_encode_batch(tail->memory, at, tail->size, body.at, body.size, fields, count,
-                         &reason) != REC_OK) {
+    if ((common->sys_flag & LANE_TRANSACTION_BITS) ||
+        !plan_batch(lane, topic, body, common, &plan) || at > tail->size ||
+        plan.size + REC_FILLER > tail->size - at) {
         return 0;
     }
-    for (size_t number = 0; number < *count; number++) {
-        lane->log_offsets[number] = tail->base + (int64_t)at;
-        at += be_u32(tail->memory + at + REC_SIZE_AT);
+    for (size_t number = 0; number < plan.count; number++) {
+        rec_next_element(body.at, body.size, &read, &fields);
+        rec_encode(tail->memory, at, tail->size, &fields, &size, &reason);
+        lane->log_offsets[number] = fields.log_offset;
+        if (number < plan.described) {
+            describe(lane, des_at(tail->descriptors, (uint32_t)number), &fields, slot, size);
+        }
+        at += size;
+        fields.log_offset += (int64_t)size;
+        fields.queue_offset++;
     }
-    return at - start;
+    if (plan.described > 0) {
+        des_add(tail->descriptors, plan.described);
+    }
+    *count = plan.count;
+    return plan.size;
 }
 
 /* The kind of a send: plain in nearly all cases. */
@@ -294,7 +383,7 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send,
     sent->queue_offset = slot->next_offset;
     fill(&fields, lane, send, target, born_host, slot->next_offset, now_ms);
     if (send->batch) {
-        size = put_batch(lane, body, &fields, &sent->count);
+        size = put_batch(lane, topic, body, &fields, slot, &sent->count);
     } else {
         fields.queue_id = as.kind == LANE_PLAIN ? send->queue_id : 0;
         fields.body = body.at;
@@ -304,6 +393,9 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send,
     }
     if (size == 0) {
         return LANE_ELSEWHERE;
+    }
+    if (!send->batch && as.kind == LANE_PLAIN) {
+        describe_one(lane, topic, &properties, &fields, slot, size);
     }
     tail->end += (int64_t)size;
     tail->last_store_timestamp_ms = fields.store_timestamp_ms;

@@ -5,6 +5,7 @@
  * handler serves the request). The policy is in Python, too: it decides which topics are plain.
  *
  *     trf_request -> topic row -> properties -> queue slot -> record at the tail -> lane_sent
+ *                                                                      \-> descriptor for dispatch
  *
  * Timers and half messages are stored in the same way, in a queue of their own (lane_kept.h).
  *
@@ -40,6 +41,7 @@ struct lane_halves {
 struct lane_topic {
     int32_t queue_limit; /* queue ids below it are valid */
     uint8_t plain;       /* 0: nothing is served */
+    uint32_t topic_hash; /* idx_topic_hash of the topic */
     int64_t put_count;   /* messages since the counts were last taken */
     int64_t put_size;    /* bytes of their records */
     struct lane_halves halves;

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "descriptors.h"
+
 struct log_tail {
     uint8_t *memory; /* NULL: no file is open */
     size_t size;     /* of the file */
@@ -23,6 +25,9 @@ struct log_tail {
     int64_t dispatched_timestamp_ms; /* store time of the last record dispatched */
     int64_t limit; /* confirmOffset, where dispatch stops; INT64_MAX without replicas */
     uint32_t refusals;  /* reasons why nothing may be appended, as bits of commit_log.py; 0: none */
+    /* Descriptors of records that are not dispatched; NULL: records are not described. A cut of
+     * the log and another file forget all of them. */
+    struct des_ring *descriptors;
 };
 
 #endif

@@ -9,25 +9,6 @@ enum {
     PAIRS_MAX = 64 /* limits the time of searching a name among the earlier ones */
 };
 
-/* The first byte of [at, end) that is one of two, or end. */
-static inline const uint8_t *find_either(const uint8_t *at, const uint8_t *end, uint8_t one,
-                                         uint8_t other)
-{
-    for (; end - at >= 8; at += 8) {
-        uint64_t word = json_word(at);
-        uint64_t first = word ^ JSON_EACH(one), second = word ^ JSON_EACH(other);
-        uint64_t marks = (((first - JSON_EACH(1)) & ~first) | ((second - JSON_EACH(1)) & ~second)) &
-                         JSON_EACH(0x80);
-        if (marks != 0) {
-            return at + json_first(marks);
-        }
-    }
-    while (at < end && *at != one && *at != other) {
-        at++;
-    }
-    return at;
-}
-
 uint32_t trf_find_property(const uint8_t *name, size_t size)
 {
     switch (size) {
@@ -131,11 +112,11 @@ static void note_property(uint32_t found, struct trf_text value, struct trf_prop
 static const uint8_t *read_pair(const uint8_t *at, const uint8_t *end, struct trf_text *name,
                                 struct trf_text *value, uint8_t *unended)
 {
-    const uint8_t *stop = find_either(at, end, NAME_END, VALUE_END), *last;
+    const uint8_t *stop = json_find_either(at, end, NAME_END, VALUE_END), *last;
     if (stop == at || stop == end || *stop == VALUE_END) {
         return NULL;
     }
-    last = find_either(stop + 1, end, VALUE_END, VALUE_END);
+    last = json_find_either(stop + 1, end, VALUE_END, VALUE_END);
     name->at = at;
     name->size = (uint32_t)(stop - at);
     value->at = stop + 1;

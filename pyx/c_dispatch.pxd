@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from turbopump.pyx.index cimport idx_file
+from turbopump.pyx.tail cimport des_ring
 
 cdef extern from "queue_marks.h" nogil:
     int QM_MARKS
@@ -56,6 +57,7 @@ cdef extern from "dispatch.h" nogil:
         int32_t first_arrived
         uint32_t opened
         int64_t last_log_offset
+        des_ring descriptors
     struct dsp_stop:
         dsp_status status
         size_t position

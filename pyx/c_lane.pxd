@@ -56,6 +56,7 @@ cdef extern from "lane.h" nogil:
     struct lane_topic:
         int32_t queue_limit
         uint8_t plain
+        uint32_t topic_hash
         int64_t put_count
         int64_t put_size
         lane_halves halves

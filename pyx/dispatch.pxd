@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from turbopump.pyx.c_dispatch cimport dsp_slot, dsp_table
 from turbopump.pyx.index cimport IndexFile
-from turbopump.pyx.tail cimport log_tail
+from turbopump.pyx.tail cimport des_record, log_tail
 
 cdef enum:
     MAX_DELAY_LEVELS = 1024       # RocketMQ has 18; messageDelayLevel may name more
@@ -22,6 +22,7 @@ cdef class QueueTable:
     cdef list free
     cdef IndexFile index
     cdef int64_t delays_ms[MAX_DELAY_LEVELS]
+    cdef des_record *ring         # memory of the table's descriptors
     cdef bint busy                # a dispatch runs without the GIL
 
     cdef int alone(self) except -1

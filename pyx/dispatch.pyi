@@ -81,6 +81,14 @@ class QueueTable:
     def find(self, topic: bytes, queue_id: int) -> int:
         """The slot of the queue; -1 if it has no slot."""
 
+    def describe(self, on: bool) -> None:
+        """Accept descriptors of the records that the fast lane appends (csrc/descriptors.h), as
+        from the beginning, or drop all and parse every record, with the same results."""
+
+    @property
+    def described_count(self) -> int:
+        """Number of records that were dispatched by their descriptors."""
+
     def add(self, topic: bytes, queue_id: int, plain: bool = True) -> int:
         """Return the slot of the queue, which is added if it has no slot, and set whether the queue
         is `plain`: records of other queues stop the dispatch with SPECIAL. Raises MemoryError for

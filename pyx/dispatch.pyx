@@ -5,14 +5,14 @@ Owns the table of queues and their counters. It must never open, create or choos
 and the stop's status names the missing queue, memory or index file. Loop thread only.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from turbopump.pyx.c_dispatch cimport *
 from turbopump.pyx.index cimport IndexFile
 from turbopump.pyx.region cimport Region
-from turbopump.pyx.tail cimport log_tail
+from turbopump.pyx.tail cimport DES_COUNT, des_forget, des_record, log_tail
 
 DONE = <int>DSP_DONE
 BLANK_FOUND = <int>DSP_BLANK
@@ -47,8 +47,13 @@ cdef class QueueTable:
         dsp_init(&self.table)
         self.names, self.held, self.free = [], [], []
         self.table.delays_ms = self.delays_ms
+        self.ring = <des_record *>PyMem_Malloc(DES_COUNT * sizeof(des_record))
+        if self.ring == NULL:
+            raise MemoryError
+        self.table.descriptors.records = self.ring
 
     def __dealloc__(self):
+        PyMem_Free(self.ring)
         PyMem_Free(self.table.slots)
         PyMem_Free(self.table.marks)
         PyMem_Free(self.table.buckets)
@@ -86,6 +91,17 @@ cdef class QueueTable:
         self.capacity = capacity
         dsp_rehash(&self.table, <int32_t *>buckets, <size_t>capacity * 2, self.used)
         return 0
+
+    def describe(self, bint on) -> None:
+        """Accept descriptors of appended records, or parse all records; see the stub."""
+        self.alone()
+        des_forget(&self.table.descriptors)
+        self.table.descriptors.records = self.ring if on else NULL
+
+    @property
+    def described_count(self) -> int:
+        """Number of records dispatched by their descriptors."""
+        return self.table.descriptors.taken_count
 
     def find(self, bytes topic not None, int32_t queue_id) -> int:
         """The slot of the queue, or -1."""
@@ -125,6 +141,7 @@ cdef class QueueTable:
         """Remove the queue and detach its memory."""
         self.at(slot)
         self.generation += 1
+        des_forget(&self.table.descriptors)  # another queue may get the slot
         dsp_remove(&self.table, slot)
         self.names[slot] = None
         self.held[slot] = None
@@ -183,6 +200,7 @@ cdef class QueueTable:
         """Set `max_offset` and `max_log_offset` after a recovery or truncation."""
         cdef dsp_slot *at = self.at(slot)
         self.generation += 1
+        des_forget(&self.table.descriptors)
         at.max_offset = max_offset
         at.max_log_offset = max_log_offset
         qm_cut(&at.times, self.table.marks + <size_t>slot * QM_MARKS, max_offset)

@@ -19,6 +19,7 @@ cdef extern from "hash_index.h" nogil:
         uint32_t entries
     int idx_open(idx_file *file, uint8_t *buf, size_t len, int64_t slots, int64_t entries)
     uint32_t idx_java_hash(uint32_t hash, const uint8_t *text, size_t size)
+    uint32_t idx_topic_hash(const uint8_t *topic, size_t size)
     int32_t idx_key_hash(uint32_t java_hash)
     uint32_t idx_count(const idx_file *file)
     int idx_is_full(const idx_file *file)

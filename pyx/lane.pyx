@@ -16,6 +16,7 @@ from turbopump.pyx.c_lane cimport *
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.halves cimport HalfMarks
+from turbopump.pyx.index cimport idx_topic_hash
 from turbopump.pyx.pending cimport Holder, PendingSends
 from turbopump.pyx.pops cimport Pops
 from turbopump.pyx.tail cimport Tail
@@ -57,6 +58,7 @@ cdef class Lane:
         self.names = []
         self.core.tail = &tail.tail
         self.core.queues = &queues.table
+        tail.describe(queues, &queues.table.descriptors)
         self.core.max_body = <size_t>max_body
         self.core.texts = <uint8_t *>PyMem_Malloc(LANE_TEXT_ROOM)
         self.core.log_offsets = <int64_t *>PyMem_Malloc(
@@ -490,6 +492,9 @@ cdef class Lane:
         number = nam_add(&self.core.topics, <const uint8_t *><const char *>topic,
                          <size_t>len(topic), <size_t>len(topic))
         memset(&self.core.rows[number], 0, sizeof(lane_topic))
+        self.core.rows[number].topic_hash = idx_topic_hash(
+            <const uint8_t *><const char *>topic, <size_t>len(topic)
+        )
         return number
 
     cdef int grow(self) except -1:

@@ -25,6 +25,8 @@ cdef class Tail:
 
     @end.setter
     def end(self, int64_t value):
+        if value < self.tail.end:
+            self.forget()  # other records may get the log offsets of the cut ones
         self.tail.end = value
 
     @property
@@ -83,6 +85,7 @@ cdef class Tail:
     def open(self, int64_t base, Region region) -> None:
         """Set the file that receives the next records, and the log offset of its first byte; None:
         no file."""
+        self.forget()
         self.tail.base = base
         self.tail.memory = NULL
         self.tail.size = 0
@@ -91,3 +94,12 @@ cdef class Tail:
             self.tail.memory = region.writing(0, region.size)
             self.tail.size = <size_t>region.size
             self.held = region.buffer
+
+    cdef int describe(self, object owner, des_ring *ring) except -1:
+        self.describer, self.tail.descriptors = owner, ring
+        return 0
+
+    cdef int forget(self) except -1:
+        if self.tail.descriptors != NULL:
+            des_forget(self.tail.descriptors)
+        return 0

@@ -29,6 +29,7 @@ TESTS = [
     "tests/property/test_timer_batches.py",
     # Ends of transactions (csrc/lane_end.c), which the kernels' own tests do not reach.
     "tests/property/test_fast_lane.py::test_both_paths_keep_and_end_the_same",
+    "tests/property/descriptors",
     "tests/property/templates",
     "tests/property/test_fast_lane_acks.py",
     "tests/property/pops/test_fast_lane_pops.py",

@@ -318,7 +318,7 @@ class Store(StoreReader):
                 self._parts, self._commit, self._retention, self._disk, self._dispatch, plain
             )
             if self.statistics.lane is not None:
-                self.statistics.lane.tells = True
+                self.statistics.lane.grown = self._replicated.grown
         return self._replicated
 
     def stand_alone(self, now_ms: int) -> None:
@@ -362,12 +362,11 @@ class Store(StoreReader):
                 appended()
             else:
                 self._dispatch(now_ms)
-            if self._replicated is not None:
-                self._replicated.grown()
             self._log.look_ahead()
 
         lane = make_lane(self._log, self._queues, self.pending, dispatch, arrived, clock)
-        lane.is_sync, lane.tells = self._is_sync, self._replicated is not None
+        lane.is_sync = self._is_sync
+        lane.grown = None if self._replicated is None else self._replicated.grown
         self.statistics.lane = lane
         return lane
 

@@ -558,6 +558,14 @@ class Store(StoreReader):
         log = self._log
         if log.is_suspended:
             return  # the log is being cut, see truncation.py
+        if (
+            not self._is_sync
+            and self._dispatcher.stalled is None
+            and not log.is_raw(log.end)
+            and self._queues.table.advance_log(log.tail)
+        ):
+            self.notify_arrivals()
+            return
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:
             until = self._replicated.whole(until)

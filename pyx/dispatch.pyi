@@ -165,6 +165,11 @@ class QueueTable:
         rebuild an index. No other call is allowed while a dispatch runs on another thread.
         """
 
+    def advance_log(self, tail: Tail) -> bool:
+        """Dispatch the records of the open log file up to `tail.limit`, as `dispatch` does, and
+        move `tail.dispatched`. False if some are left: one of them needs the caller, others lie in
+        an earlier file, or there are so many that the call would hold the GIL for long."""
+
     def count_on(self, log: Region, log_base: int, position: int, end: int) -> Stop:
         """Raise `next_offset` above the queue offsets of the records of log[position:end), and
         change nothing else. After a record with queue offset 0 it is 1: the topic was deleted

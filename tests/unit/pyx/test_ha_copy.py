@@ -52,13 +52,20 @@ class Stream:
     def __init__(self, chance: random.Random, *, switching: bool) -> None:
         self.chance, self.switching = chance, switching
         self.end, self.epoch, self.start = START, 1, 0
+        self.announced: tuple[int, int] | None = None
 
     def frame(self, kind: str) -> bytes:
         chance, log_offset, epoch = self.chance, self.end, self.epoch
-        body = chance.randbytes(chance.choice([1, 7, 30, 200])) if kind != "heartbeat" else b""
+        body = (
+            chance.randbytes(chance.choice([1, 7, 30, 200]))
+            if kind not in ("heartbeat", "announced")
+            else b""
+        )
         if kind == "epoch":
             self.epoch, self.start = self.epoch + 1, self.end + chance.choice([0, 0, 3, 40])
             epoch = self.epoch
+        elif kind == "announced":
+            self.announced = (epoch + 1, self.end + chance.choice([3, 40]))
         elif kind == "offset":
             log_offset += chance.choice([-1, 1, 1 << 62, -log_offset - 1])
         elif kind == "old":
@@ -70,7 +77,12 @@ class Stream:
         if not self.switching:
             return DefaultHaTransfer(LogOffset(log_offset)).header(size) + body
         confirm = chance.choice([-1, self.end - 30, self.end, self.end + 9])
-        frame = Transfer(LogOffset(log_offset), epoch, LogOffset(self.start), LogOffset(confirm))
+        start = self.start
+        if kind == "announced" and self.announced:  # bytes of this epoch follow
+            epoch, start = self.announced
+        elif self.announced and self.end >= self.announced[1] and chance.random() < 0.3:
+            (self.epoch, self.start), self.announced = self.announced, None
+        frame = Transfer(LogOffset(log_offset), epoch, LogOffset(start), LogOffset(confirm))
         return frame.header(size) + body
 
 
@@ -99,7 +111,16 @@ def state(shell: Shell) -> tuple[object, ...]:
 
 
 KINDS = st.sampled_from(
-    [*["body"] * 8, *["heartbeat"] * 3, *["epoch"] * 2, "offset", "old", "size", "noise"]
+    [
+        *["body"] * 8,
+        *["heartbeat"] * 3,
+        *["epoch"] * 2,
+        *["announced"] * 2,
+        "offset",
+        "old",
+        "size",
+        "noise",
+    ]
 )
 
 

@@ -4,6 +4,7 @@ from typing import Self
 
 from turbopump.pyx.index import IndexFile
 from turbopump.pyx.region import Region
+from turbopump.pyx.tail import Tail
 
 # Values of Stop.status.
 DONE: int

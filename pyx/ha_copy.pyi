@@ -24,8 +24,8 @@ class PlainFrames:
         """Number of bodies that the last call of `take` took."""
 
     def __new__(cls, *, switching: bool) -> Self:
-        """`switching`: the frames of AutoSwitch HA, else those of default HA. No frame is plain
-        until `expect`."""
+        """`switching`: frames of AutoSwitch HA, not of default HA. No frame is plain until
+        `expect`."""
 
     def expect(self, epoch: int = 0, epoch_start: int = 0, stop: int = ...) -> None:
         """Let `take` take the next frames. In AutoSwitch HA they must have the label `epoch` and

@@ -63,6 +63,7 @@ from turbopump.engine.log.marker_files import MarkerFiles
 from turbopump.engine.log.record_boundary import whole_before
 from turbopump.engine.queues.queue_counts import Counts, QueueCounts
 from turbopump.engine.types import Buffer, FlushMode, LogOffset, PutStatus, StoreError
+from turbopump.pyx.ha_copy import PlainFrames
 from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)
@@ -238,6 +239,24 @@ class Replicated(ReplicaLog):
         coming.put_back(log.append_raw(pieces, whole=coming.is_aligned))
         if self._is_sync:
             self._commit.start()
+
+    def append_frames(self, frames: PlainFrames) -> bool:
+        """Append the bodies that `frames` took, with the result of `append`, but natively. False,
+        with nothing written, unless they are whole records that continue a copied log which takes
+        them now: `append` handles all else, and raises the errors."""
+        log, coming = self._log, self._received
+        if (
+            log.tail.refusals != NOT_MASTER
+            or self.is_truncating
+            or coming.size
+            or not coming.is_aligned
+            or self._marks.whole is not True
+            or not log.append_frames(frames)
+        ):
+            return False
+        if self._is_sync:
+            self._commit.start()
+        return True
 
     def go_on(self, now_ms: int) -> None:
         """While `is_blocked`: write the waiting bytes if there is a log file for them now. Raises

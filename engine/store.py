@@ -318,7 +318,7 @@ class Store(StoreReader):
                 self._parts, self._commit, self._retention, self._disk, self._dispatch, plain
             )
             if self.statistics.lane is not None:
-                self.statistics.lane.tells = True
+                self.statistics.lane.grown = self._replicated.grown
         return self._replicated
 
     def stand_alone(self, now_ms: int) -> None:
@@ -362,12 +362,11 @@ class Store(StoreReader):
                 appended()
             else:
                 self._dispatch(now_ms)
-            if self._replicated is not None:
-                self._replicated.grown()
             self._log.look_ahead()
 
         lane = make_lane(self._log, self._queues, self.pending, dispatch, arrived, clock)
-        lane.is_sync, lane.tells = self._is_sync, self._replicated is not None
+        lane.is_sync = self._is_sync
+        lane.grown = None if self._replicated is None else self._replicated.grown
         self.statistics.lane = lane
         return lane
 
@@ -559,6 +558,14 @@ class Store(StoreReader):
         log = self._log
         if log.is_suspended:
             return  # the log is being cut, see truncation.py
+        if (
+            not self._is_sync
+            and self._dispatcher.stalled is None
+            and not log.is_raw(log.end)
+            and self._queues.table.advance_log(log.tail)
+        ):
+            self.notify_arrivals()
+            return
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:
             until = self._replicated.whole(until)

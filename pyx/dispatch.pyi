@@ -4,6 +4,7 @@ from typing import Self
 
 from turbopump.pyx.index import IndexFile
 from turbopump.pyx.region import Region
+from turbopump.pyx.tail import Tail
 
 # Values of Stop.status.
 DONE: int
@@ -172,6 +173,11 @@ class QueueTable:
         queues=False puts only keys: of a record whose units the caller wrote (SPECIAL), or to
         rebuild an index. No other call is allowed while a dispatch runs on another thread.
         """
+
+    def advance_log(self, tail: Tail) -> bool:
+        """Dispatch the records of the open log file up to `tail.limit`, as `dispatch` does, and
+        move `tail.dispatched`. False if some are left: one of them needs the caller, others lie in
+        an earlier file, or there are so many that the call would hold the GIL for long."""
 
     def count_on(self, log: Region, log_base: int, position: int, end: int) -> Stop:
         """Raise `next_offset` above the queue offsets of the records of log[position:end), and

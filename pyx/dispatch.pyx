@@ -12,7 +12,7 @@ from libc.string cimport memset
 from turbopump.pyx.c_dispatch cimport *
 from turbopump.pyx.index cimport IndexFile
 from turbopump.pyx.region cimport Region
-from turbopump.pyx.tail cimport DES_COUNT, des_forget, des_record, log_tail
+from turbopump.pyx.tail cimport DES_COUNT, Tail, des_forget, des_record, log_tail
 
 DONE = <int>DSP_DONE
 BLANK_FOUND = <int>DSP_BLANK
@@ -322,6 +322,12 @@ cdef class QueueTable:
             arrived.append(slot)
             slot = dsp_take_arrival(&self.table)
         return arrived
+
+    def advance_log(self, Tail tail not None) -> bool:
+        """Dispatch the last records of the open log file; see the stub."""
+        if min(tail.tail.end, tail.tail.limit) - tail.tail.dispatched >= WITHOUT_GIL:
+            return False
+        return self.advance(&tail.tail)
 
     cdef bint advance(self, log_tail *tail):
         cdef dsp_stop stop

@@ -33,11 +33,11 @@ cdef class Lane:
     cdef size_t out_size, out_room
     cdef readonly PendingSends pending
     cdef readonly Acks acks       # including the noted ones of the current read
-    cdef public bint tells        # `dispatch` is called at each growth of the log
+    cdef public object grown      # called at each growth of the log, or None
     cdef public bint is_sync      # answers and readers wait for the disk
     cdef bytes refused            # the remark if too few replicas are in sync
     cdef int32_t refused_code
-    cdef int64_t asked            # the end of the log at the last call of `dispatch`
+    cdef int64_t asked            # the end of the log after the last read
     cdef bytes broker_name
     cdef HalfMarks halves         # half messages that may end here, or None
     cdef Pops pops                # pops that are served here, or None

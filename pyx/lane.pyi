@@ -33,9 +33,9 @@ class Lane:
     has_templates: bool
     """Whether connections decode sends by templates (pyx/send_template.pyx); True at first. Both
     ways have the same results."""
-    tells: bool
-    """Whether `dispatch` is called at each growth of the log, because replicas copy it; set by the
-    broker."""
+    grown: Callable[[], None] | None
+    """Called after each read that made the log grow, because replicas copy it; None without
+    replication. Set by the engine."""
     is_sync: bool
     """Whether answers and readers wait for the disk: SYNC_FLUSH; set by the broker."""
     watched: bool

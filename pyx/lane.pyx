@@ -19,7 +19,7 @@ from turbopump.pyx.halves cimport HalfMarks
 from turbopump.pyx.index cimport idx_topic_hash
 from turbopump.pyx.pending cimport Holder, PendingSends
 from turbopump.pyx.pops cimport Pops
-from turbopump.pyx.tail cimport Tail
+from turbopump.pyx.tail cimport Tail, log_tail
 
 cdef extern from "time.h" nogil:
     struct timespec:
@@ -469,15 +469,19 @@ cdef class Lane:
 
     cdef int settle(self) except -1:
         """Make the appended records visible."""
-        if self.is_sync or self.tells:
-            # Records that are not durable, or that too few replicas have, are not readable yet:
-            # flush and replication are notified.
-            if self.core.tail.end != self.asked:
-                self.asked = self.core.tail.end
+        cdef log_tail *tail = self.core.tail
+        cdef bint has_grown = tail.end != self.asked
+        self.asked = tail.end
+        if self.is_sync or (self.grown is not None and tail.refusals):
+            # Records that are not durable are not readable yet, and a log that takes no sends may
+            # be in the middle of a cut: the engine decides.
+            if has_grown:
                 self.dispatch(self.now())
-        elif self.core.tail.dispatched < self.core.tail.end:
-            if not self.queues.advance(self.core.tail):
+        elif tail.dispatched < min(tail.end, tail.limit):
+            if not self.queues.advance(tail):
                 self.dispatch(self.now())
+        if has_grown and self.grown is not None:
+            self.grown()
         if self.watched and not self.notified and self.queues.table.first_arrived >= 0:
             self.notified = True
             self.arrived()

@@ -17,6 +17,7 @@ BUILT = ROOT / "build" / "asan"
 TEMP = str(ROOT / "build" / "asan-temp")
 TESTS = [
     "tests/unit/pyx",
+    "tests/unit/net/ha/test_ha_copy.py",
     "tests/unit/broker/traffic/test_fast_path.py",
     "tests/unit/broker/test_reentrancy.py",
     "tests/unit/broker/grpc/test_native_acks.py",

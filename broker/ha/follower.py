@@ -135,7 +135,13 @@ class Follower:
             )
             return
         self.rate.add(len(data), now_ms)
-        self._do(self.machine.on_bytes(data, now_ms), now_ms)
+        taken = 0
+        if not (self._recording or self._blocked):
+            self._now_ms = now_ms
+            taken = self._take(data, now_ms)
+        if connection == self.connection and (taken < len(data) or not taken):
+            rest = memoryview(data)[taken:]
+            self._do(self.machine.on_bytes(rest, now_ms, taken=taken), now_ms)
 
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
         """Handle a closed connection, or a failed attempt to make one; the next attempt begins at a
@@ -161,6 +167,37 @@ class Follower:
         self._do(machine.on_tick(now_ms), now_ms)
 
     # Internals
+
+    def _take(self, data: Buffer, now_ms: int) -> int:
+        """Append, confirm and acknowledge the plain frames at the beginning of a read, natively if
+        possible. Return their size in bytes."""
+        machine = self.machine
+        frames, before = machine.frames, machine.frames.confirm_offset
+        taken = machine.take(data, now_ms)
+        if not taken:
+            return 0
+        confirmed, is_all = LogOffset(frames.confirm_offset), taken == len(data)
+        grew = frames.count > 0
+        if grew and not self._log.append_frames(frames):
+            actions: list[Action] = [Append(LogOffset(at), body) for at, body in frames.bodies()]
+            frames.drop()
+            if confirmed > before:
+                actions.append(Confirm(confirmed))
+            if is_all and (report := machine.report(now_ms)):
+                actions.append(Send(report))
+            self._do(actions, now_ms)
+            return taken
+        if confirmed > before:
+            try:
+                self._log.confirm_to(confirmed, self._wall_ms())
+            except (StoreError, OSError) as error:
+                self._go_on(self._failed("Confirm", error))
+                return taken
+        if is_all and self.connection is not None and (report := machine.report(now_ms)):
+            self._transport.send(self.connection, [report])
+        if grew:
+            self._appended(now_ms)
+        return taken
 
     def _ready(self, connection: int, error: Ended) -> None:
         """Attach once the data for a handshake is durable; under SYNC_FLUSH sync the log first."""

@@ -16,6 +16,7 @@ from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import Buffer, LogOffset
 from turbopump.net.ha.sync_state import Proposal
+from turbopump.pyx.ha_copy import PlainFrames
 from turbopump.pyx.pending import PendingSends
 
 
@@ -92,6 +93,10 @@ class ReplicatedLog(Protocol):
     def go_on(self, now_ms: int) -> None:
         """While `is_blocked`, write the waiting bytes if there is a log file for them now. Raises
         StoreError, OSError."""
+
+    def append_frames(self, frames: PlainFrames) -> bool:
+        """Append the bodies that `frames` took. False, with nothing written, where only `append`
+        can append them."""
 
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
         """Let readers read up to the last record boundary at or before `log_offset`, never less

@@ -34,6 +34,7 @@ from turbopump.engine.types import (
     QueueOffset,
 )
 from turbopump.pyx import record as kernel
+from turbopump.pyx.ha_copy import PlainFrames
 from turbopump.pyx.record import Record
 from turbopump.pyx.region import Region
 from turbopump.pyx.tail import Tail
@@ -192,6 +193,11 @@ class CommitLog:
                 self._file.expect_scans()
                 self._close_file()
         return []
+
+    def append_frames(self, frames: PlainFrames) -> bool:
+        """Append bodies as `append_raw` appends whole records. False, with nothing written, unless
+        `append_raw` opened the current file and they leave room in it (PlainFrames.write)."""
+        return self._is_copy and frames.write(self.tail)
 
     def cut_torn(self, end: LogOffset) -> None:
         """Cut the log at `end`, where an incomplete record or filler begins, durably; blocks for

@@ -29,6 +29,7 @@ from turbopump.net.ha.frames import (
 )
 from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, MasterSide, PrimaryOptions
 from turbopump.net.ha.replica import RETRY_MAX_MS, RETRY_MIN_MS, State, may_wait
+from turbopump.pyx.ha_copy import PlainFrames
 
 GAP_NOT_IN_SYNC = 268_435_456
 """Bytes of lag from which a replica does not count as in sync; default of RocketMQ's
@@ -123,8 +124,8 @@ class DefaultHaReplica:
         """The reason why the last connection or try ended; empty while it follows."""
         self.address = ""
         """The master's `host:port`; empty: it follows no master."""
-        self.log_end = LogOffset(0)
-        """Log offset of the end of the log, the bytes of returned Appends included."""
+        self.frames = PlainFrames(switching=False)
+        """The frames that `take` takes, and the log offset below."""
         self.last_read_ms = self.last_write_ms = LONG_AGO_MS
         """Time of the last bytes from, and of the last report to, the master; LONG_AGO_MS before
         the first."""
@@ -134,6 +135,12 @@ class DefaultHaReplica:
         self._connecting = False
         self._wait_ms = RETRY_MIN_MS
         self._due_ms = LONG_AGO_MS
+
+    @property
+    def log_end(self) -> LogOffset:
+        """Log offset of the end of the log, the bytes of returned Appends and of `take`
+        included."""
+        return LogOffset(self.frames.log_end)
 
     def follow(self, address: str, now_ms: int) -> list[Action]:
         """Close the present connection and connect to the master at `address` (`host:port`), now;
@@ -160,7 +167,9 @@ class DefaultHaReplica:
         self._connecting = False
         self.state, self.reason = State.TRANSFER, ""
         self._framer = DefaultHaFramer()
-        self.log_end, self._reported, self._durable_end = log_end, LogOffset(-1), log_end
+        self.frames.stop()
+        self.frames.log_end = log_end
+        self._reported, self._durable_end = LogOffset(-1), log_end
         self.last_read_ms = now_ms
         return self._report(now_ms)
 
@@ -171,9 +180,25 @@ class DefaultHaReplica:
             self._retry(reason, now_ms)
         return []
 
-    def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
+    def take(self, data: Buffer, now_ms: int) -> int:
+        """Take the plain frames at the beginning of a read into `frames`; see Replica."""
+        if self.state is not State.TRANSFER or self._framer.is_inside:
+            return 0
+        self.last_read_ms = now_ms
+        taken = self.frames.take(data)
+        if taken:
+            self._wait_ms = RETRY_MIN_MS
+        return taken
+
+    def report(self, now_ms: int) -> bytes | None:
+        """The report that is due after bytes were appended, None if none is."""
+        actions = self._report_more(now_ms)
+        return actions[0].data if actions and isinstance(actions[0], Send) else None
+
+    def on_bytes(self, data: Buffer, now_ms: int, *, taken: int = 0) -> list[Action]:
         """Handle bytes of the master: Append each piece and report the end. Malformed bytes, or
-        bytes that do not begin at the end of the log, return Close."""
+        bytes that do not begin at the end of the log, return Close. `taken` is the size of the part
+        of the read before `data` that `take` took."""
         actions: list[Action] = []
         if self.state is not State.TRANSFER:
             return actions
@@ -189,11 +214,14 @@ class DefaultHaReplica:
                     raise BadFrame(f"no bytes lie at {frame.log_offset}")
                 if frame.body:
                     actions.append(Append(frame.log_offset, frame.body))
-                    self.log_end = LogOffset(frame.log_offset + len(frame.body))
+                    self.frames.log_end = frame.log_offset + len(frame.body)
         except BadFrame as error:
             self._retry(str(error), now_ms)
             return [*actions, Close(str(error))]
-        return actions if self._may_wait(len(data), now_ms) else actions + self._report_more(now_ms)
+        if self.log_end > 0:
+            self.frames.expect()
+        may_wait = self._may_wait(taken + len(data), now_ms)
+        return actions if may_wait else actions + self._report_more(now_ms)
 
     def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
         """Note that the log is durable up to `log_end`, a log offset, and report that with

@@ -50,6 +50,7 @@ from turbopump.net.ha.frames import (
     MasterFramer,
     Transfer,
 )
+from turbopump.pyx.ha_copy import PlainFrames
 
 RETRY_MIN_MS = 100
 """First wait between tries to connect, which doubles up to RETRY_MAX_MS: short, because most losses
@@ -153,11 +154,8 @@ class Replica:
         """The reason why it is not following; empty while it follows."""
         self.address = ""
         """The master's `host:port`; empty: it follows no master."""
-        self.log_end = LogOffset(0)
-        """Log offset of the end of the log, the bytes of returned Appends included."""
-        self.confirm_offset = LogOffset(0)
-        """The newest confirmOffset that the master sent, or the log's at the begin; at most
-        `log_end`."""
+        self.frames = PlainFrames(switching=True)
+        """The frames that `take` takes, and both log offsets below."""
         self.truncated_bytes = 0
         """Bytes that Truncate and Restart removed, over all connections."""
         self.last_read_ms = self.last_write_ms = LONG_AGO_MS
@@ -178,6 +176,18 @@ class Replica:
         self._reported = LogOffset(-1)
         self._wait_ms = RETRY_MIN_MS
         self._due_ms = LONG_AGO_MS
+
+    @property
+    def log_end(self) -> LogOffset:
+        """Log offset of the end of the log, the bytes of returned Appends and of `take`
+        included."""
+        return LogOffset(self.frames.log_end)
+
+    @property
+    def confirm_offset(self) -> LogOffset:
+        """The newest confirmOffset that the master sent, or the log's at the begin; at most
+        `log_end`."""
+        return LogOffset(self.frames.confirm_offset)
 
     def follow(self, address: str, epoch: int, now_ms: int) -> list[Action]:
         """Close the present connection and connect to the master of `epoch` at `address`
@@ -212,6 +222,7 @@ class Replica:
         self._connecting = False
         self.state, self.reason = State.HANDSHAKE, ""
         self._framer = MasterFramer()
+        self.frames.stop()
         self._adopting, self._coming, self._first_frame = None, [], False
         self._reckon_with(log)
         self._reported = LogOffset(-1)
@@ -230,9 +241,25 @@ class Replica:
             self._retry(reason, now_ms)
         return []
 
-    def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
+    def take(self, data: Buffer, now_ms: int) -> int:
+        """Take the plain frames at the beginning of a read into `frames`. Returns their size in
+        bytes; the caller appends their bodies, confirms, and passes the rest of the read to
+        `on_bytes`, or sends the result of `report` if there is no rest."""
+        if self.state is not State.TRANSFER or self._framer.is_inside:
+            return 0
+        self.last_read_ms = now_ms
+        return self.frames.take(data)
+
+    def report(self, now_ms: int) -> bytes | None:
+        """The acknowledgement that is due after bytes were appended, None if none is."""
+        actions: list[Action] = []
+        self._report(actions, now_ms)
+        return actions[0].data if actions and isinstance(actions[0], Send) else None
+
+    def on_bytes(self, data: Buffer, now_ms: int, *, taken: int = 0) -> list[Action]:
         """Handle bytes of the master: cut or extend the log, record epochs, acknowledge. Malformed
-        bytes return Close. While the log is being cut, bytes are only kept."""
+        bytes return Close. While the log is being cut, bytes are only kept. `taken` is the size of
+        the part of the read before `data` that `take` took."""
         actions: list[Action] = []
         if not self._attached:
             return actions
@@ -249,7 +276,8 @@ class Replica:
             actions.append(Close(str(error)))
             self._retry(str(error), now_ms)
             return actions
-        if not self._may_wait(len(data), now_ms):
+        self._expect_plain()
+        if not self._may_wait(taken + len(data), now_ms):
             self._report(actions, now_ms)
         return actions
 
@@ -323,7 +351,7 @@ class Replica:
 
     def _reckon_with(self, log: LogState) -> None:
         self._log = log
-        self.log_end, self.confirm_offset = log.end, log.confirm
+        self.frames.log_end, self.frames.confirm_offset = log.end, log.confirm
         self._epochs = log.epochs
         self._durable_end = LogOffset(0)
 
@@ -415,12 +443,22 @@ class Replica:
         self._record_up_to(stop, actions)
         if frame.body:
             actions.append(Append(frame.log_offset, frame.body))
-            self.log_end = stop
+            self.frames.log_end = stop
         self._wait_ms = RETRY_MIN_MS
         confirm = min(frame.confirm_offset, self.log_end)
         if confirm > self.confirm_offset:
-            self.confirm_offset = LogOffset(confirm)
+            self.frames.confirm_offset = confirm
             actions.append(Confirm(self.confirm_offset))
+
+    def _expect_plain(self) -> None:
+        """Let `take` take the frames that only continue the log in its last epoch."""
+        entries = self._epochs.entries
+        if self.state is State.TRANSFER and entries and not (self._empty or self._first_frame):
+            newest = entries[-1]
+            stop = self._coming[0].start if self._coming else LOG_OFFSET_MAX
+            self.frames.expect(newest.epoch, newest.start, stop)
+        else:
+            self.frames.stop()
 
     def _label(self, frame: Transfer) -> None:
         """Check the header's epoch, and remember it if it is new."""

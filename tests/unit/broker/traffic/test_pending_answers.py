@@ -91,3 +91,30 @@ def test_the_lane_leaves_the_next_one_when_as_many_wait_as_may(driven: Noting) -
         send(driven, opaque, **(BY_HANDLER if opaque == 200 else {}))
     assert driven.lane.send_count == 1 + 1
     assert driven.lane.pending.count == 3
+
+
+def test_a_master_with_replicas_dispatches_natively_and_reports_each_growth() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = make(folder, FlushMode.ASYNC_FLUSH)
+        driven = Driven(world)
+        send(driven, 0)
+        store = world.broker.store
+        log = store.replicated(world.now_ms, plain=True)
+        log.to_master(-1, world.now_ms)
+        world.broker.store.pending.ask_for(1)
+        send(driven, 1)
+        seen: list[int] = []
+        log.on_appended.append(lambda: seen.append(log.end))
+        store._dispatch = lambda now_ms: pytest.fail("a call of Python for each read")  # type: ignore[method-assign]
+        before = driven.lane.send_count
+        ends = []
+        for opaque in (2, 3):
+            send(driven, opaque)
+            ends.append(log.end)
+            assert store.dispatched_log_offset == log.end
+        assert driven.lane.send_count == before + 2
+        assert seen == ends, "replicas are sent each growth, once"
+        del store._dispatch
+        world.close()
+        driven.near.close()
+        driven.far.close()

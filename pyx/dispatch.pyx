@@ -123,7 +123,8 @@ cdef class QueueTable:
 
     def remove(self, int32_t slot) -> None:
         """Remove the queue and detach its memory."""
-        self.at(slot)
+        if self.at(slot).watched and self.leaves is not None:
+            self.leaves(slot)
         self.generation += 1
         dsp_remove(&self.table, slot)
         self.names[slot] = None

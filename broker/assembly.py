@@ -78,6 +78,7 @@ from turbopump.net.transport.calls import Call
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
+from turbopump.pyx.held import HeldRows
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ def make_broker(
         *(store, role, committed, runtime.call_soon, runtime.wall_ms, host),
         *(lambda: config.transaction_op_msg_max_size, delivered, fast.lane.serve_ends),
     )
-    holds = HeldPulls(lambda: runtime.call_soon(holds.sweep), fast.watch_pulls)
+    holds = HeldPulls(lambda: runtime.call_soon(holds.sweep), fast.watch_pulls, rows=fast.held_rows)
     context = BrokerContext(
         config=config,
         store=store,
@@ -368,7 +369,8 @@ def _fast_lane(
         lambda: runtime.call_soon(store.notify_arrivals), runtime.native_clock, commit_soon
     )
     pulls, popped = store.pulls(commit_pulled), store.pulls(commit_pulled)
-    return FastPath(lane, pulls, popped, config, topics, role, committed)
+    rows = HeldRows(lane, pulls, post=runtime.call_soon, steady_ms=runtime.steady_ms)
+    return FastPath(lane, pulls, popped, rows, config, topics, role, committed)
 
 
 def _is_popped(context: BrokerContext, topic: str, group: str) -> bool:
@@ -461,6 +463,7 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
         store.forget_targets()
 
     store = context.store
+    fast.held_rows.hand_over = partial(pull.resume, context, wall_ms)
     store.queue_of = context.topics.queue_of
     context.topics.on_made = made
     store.on_arrival(arrived)

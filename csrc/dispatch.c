@@ -13,6 +13,7 @@ void dsp_init(struct dsp_table *table)
 {
     memset(table, 0, sizeof *table);
     table->first_arrived = table->last_arrived = -1;
+    table->first_woken = table->last_woken = -1;
     table->last_log_offset = -1;
     table->opened = 1;
 }
@@ -142,6 +143,23 @@ static void forget_arrival(struct dsp_table *table, int32_t slot)
     }
 }
 
+static void forget_woken(struct dsp_table *table, int32_t slot)
+{
+    int32_t before = -1, at = table->first_woken;
+    while (at != slot) {
+        before = at;
+        at = table->slots[at].next_woken;
+    }
+    if (before < 0) {
+        table->first_woken = table->slots[slot].next_woken;
+    } else {
+        table->slots[before].next_woken = table->slots[slot].next_woken;
+    }
+    if (table->last_woken == slot) {
+        table->last_woken = before;
+    }
+}
+
 void dsp_remove(struct dsp_table *table, int32_t slot)
 {
     size_t bucket = table->slots[slot].hash & table->bucket_mask;
@@ -152,12 +170,18 @@ void dsp_remove(struct dsp_table *table, int32_t slot)
     if (table->slots[slot].arrived) {
         forget_arrival(table, slot);
     }
+    if (table->slots[slot].woken) {
+        forget_woken(table, slot);
+    }
     memset(&table->slots[slot], 0, sizeof table->slots[slot]);
 }
 
 void dsp_note_arrival(struct dsp_table *table, int32_t slot)
 {
     struct dsp_slot *at = &table->slots[slot];
+    if (at->watched) {
+        dsp_note_woken(table, slot);
+    }
     if (at->arrived) {
         return;
     }
@@ -181,6 +205,36 @@ int32_t dsp_take_arrival(struct dsp_table *table)
     table->first_arrived = table->slots[slot].next_arrived;
     if (table->first_arrived < 0) {
         table->last_arrived = -1;
+    }
+    return slot;
+}
+
+void dsp_note_woken(struct dsp_table *table, int32_t slot)
+{
+    struct dsp_slot *at = &table->slots[slot];
+    if (at->woken) {
+        return;
+    }
+    at->woken = 1;
+    at->next_woken = -1;
+    if (table->last_woken < 0) {
+        table->first_woken = slot;
+    } else {
+        table->slots[table->last_woken].next_woken = slot;
+    }
+    table->last_woken = slot;
+}
+
+int32_t dsp_take_woken(struct dsp_table *table)
+{
+    int32_t slot = table->first_woken;
+    if (slot < 0) {
+        return -1;
+    }
+    table->slots[slot].woken = 0;
+    table->first_woken = table->slots[slot].next_woken;
+    if (table->first_woken < 0) {
+        table->last_woken = -1;
     }
     return slot;
 }

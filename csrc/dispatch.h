@@ -60,9 +60,12 @@ struct dsp_slot {
     int64_t next_offset;        /* queue offset of the next append */
     struct qm_head times;       /* of dsp_table.marks[slot number * QM_MARKS] */
     int32_t next_arrived;       /* list of slots that got units, see dsp_table */
+    int32_t next_woken;         /* list of watched slots that got units, see dsp_table */
     uint32_t opened; /* equal to dsp_table.opened: the broker knows that its topic has the queue */
     uint8_t plain;
     uint8_t arrived;
+    uint8_t watched; /* pulls wait for its next unit, see lane_held.h */
+    uint8_t woken;
 };
 
 enum { DSP_RECENT = 16 };
@@ -77,6 +80,8 @@ struct dsp_table {
     const struct idx_file *index; /* NULL: keys are not indexed */
     int32_t first_arrived; /* -1: none */
     int32_t last_arrived;
+    int32_t first_woken; /* -1: none */
+    int32_t last_woken;
     /* The record whose keys were put last, and the number of these keys. A full file may have
      * interrupted the record, and the next file does not contain its first keys. */
     int64_t last_log_offset; /* -1: none */
@@ -112,7 +117,7 @@ int32_t dsp_find(struct dsp_table *table, const uint8_t *topic, size_t topic_siz
 /* Enter slots[slot], whose name and hash are set and whose queue is not yet there. */
 void dsp_enter(struct dsp_table *table, int32_t slot);
 
-/* Take slots[slot] out of the hash and the list of arrivals, and mark it free. */
+/* Take slots[slot] out of the hash and both lists, and mark it free. */
 void dsp_remove(struct dsp_table *table, int32_t slot);
 
 /* Replace the hash by buckets[0:count), and enter the slots 0 .. slot_count - 1 that are in use. */
@@ -123,6 +128,13 @@ void dsp_note_arrival(struct dsp_table *table, int32_t slot);
 
 /* Remove and return the first slot of the list of arrivals; -1 if the list is empty. */
 int32_t dsp_take_arrival(struct dsp_table *table);
+
+/* Put a slot on the list of woken slots, unless the list has it already: watched slots that got
+ * units, in the order of their first unit. */
+void dsp_note_woken(struct dsp_table *table, int32_t slot);
+
+/* Remove and return the first woken slot; -1 if the list is empty. */
+int32_t dsp_take_woken(struct dsp_table *table);
 
 /* Dispatch the records of log[position:end); log offset = log_base + position. */
 void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,

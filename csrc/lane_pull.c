@@ -18,17 +18,11 @@ static int is_same(struct trf_text one, struct trf_text other)
            (one.size == 0 || memcmp(one.at, other.at, one.size) == 0);
 }
 
-static struct lane_reader *reader_of(const struct lane_reading *reading,
-                                     const struct trf_pull *pull, int64_t now_ms)
+/* The row of a number, NULL unless its checks hold for this pull. */
+static struct lane_reader *checked(const struct lane_reading *reading, int32_t number,
+                                   const struct trf_pull *pull, int64_t now_ms)
 {
-    struct nam_text group = {pull->consumer_group.at, pull->consumer_group.size};
-    struct nam_text topic = {pull->topic.at, pull->topic.size};
-    int32_t number = nam_find(&reading->pairs, group, topic);
-    struct lane_reader *row;
-    if (number < 0) {
-        return NULL;
-    }
-    row = &reading->rows[number];
+    struct lane_reader *row = &reading->rows[number];
     if (!row->plain || now_ms >= row->until_ms || pull->queue_id < 0 ||
         pull->queue_id >= row->queue_limit ||
         row->carried != ((pull->sys_flag & LANE_CARRIED) != 0)) {
@@ -145,9 +139,45 @@ static void filter_units(const struct lane_reading *reading, const struct lane_r
 enum lane_found_outcome lane_find(const struct lane_reading *reading, const struct trf_pull *pull,
                                   int64_t now_ms, struct lane_found *found)
 {
-    struct lane_reader *row = reader_of(reading, pull, now_ms);
+    struct nam_text group = {pull->consumer_group.at, pull->consumer_group.size};
+    struct nam_text topic = {pull->topic.at, pull->topic.size};
+    int32_t number = nam_find(&reading->pairs, group, topic);
+    return number < 0 ? LANE_NOT_HERE : lane_find_again(reading, number, pull, now_ms, found);
+}
+
+enum lane_found_outcome lane_find_again(const struct lane_reading *reading, int32_t number,
+                                        const struct trf_pull *pull, int64_t now_ms,
+                                        struct lane_found *found)
+{
+    struct lane_reader *row = checked(reading, number, pull, now_ms);
     found->reader = row;
     return row == NULL ? LANE_NOT_HERE : lane_read(reading, row, pull, found);
+}
+
+/* Set the limits of the queue; whether the pull asks for the queue's next message. */
+static int is_at_end(const struct lane_reading *reading, const struct lane_reader *row,
+                     const struct lane_cursor *cursor, int64_t offset, struct lane_found *found)
+{
+    found->min_offset = cursor->min_offset;
+    found->max_offset = reading->queues->slots[cursor->slot].max_offset;
+    found->next_offset = offset;
+    found->broker_id = row->near_id;
+    found->count = found->size = found->run_count = 0;
+    return offset == found->max_offset && offset > found->min_offset;
+}
+
+static void wish_for(const struct lane_reading *reading, const struct lane_reader *row,
+                     int is_near, int64_t asked, struct cq_wish *wish)
+{
+    wish->matches = NULL;
+    wish->codes = row->codes;
+    wish->code_count = row->code_count;
+    wish->max_count = (size_t)(is_near ? reading->limits.near_count : reading->limits.far_count);
+    wish->max_size = is_near ? reading->limits.near_size : reading->limits.far_size;
+    wish->max_units = (size_t)(asked > FILTER_UNITS ? asked : FILTER_UNITS);
+    if ((int64_t)wish->max_count > asked) {
+        wish->max_count = (size_t)asked;
+    }
 }
 
 enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lane_reader *row,
@@ -165,12 +195,15 @@ enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lan
 
     found->reader = row;
     cursor = &row->cursors[pull->queue_id];
-    if (cursor->units == NULL || cursor->generation != *reading->generation ||
-        offset < cursor->first || offset - cursor->first >= cursor->count) {
+    if (cursor->units == NULL || cursor->generation != *reading->generation) {
         return LANE_NEEDS_UNITS;
     }
-    found->min_offset = cursor->min_offset;
-    found->max_offset = reading->queues->slots[cursor->slot].max_offset;
+    if (is_at_end(reading, row, cursor, offset, found)) {
+        return LANE_AT_END;
+    }
+    if (offset < cursor->first || offset - cursor->first >= cursor->count) {
+        return LANE_NEEDS_UNITS;
+    }
     if (offset < found->min_offset || offset >= found->max_offset) {
         return LANE_NOT_HERE;
     }
@@ -184,15 +217,7 @@ enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lan
     }
     is_near = reading->tail->end - cq_get(cursor->units + at).log_offset <=
               reading->limits.near_bytes;
-    wish.matches = NULL;
-    wish.codes = row->codes;
-    wish.code_count = row->code_count;
-    wish.max_count = (size_t)(is_near ? reading->limits.near_count : reading->limits.far_count);
-    wish.max_size = is_near ? reading->limits.near_size : reading->limits.far_size;
-    wish.max_units = (size_t)(asked > FILTER_UNITS ? asked : FILTER_UNITS);
-    if ((int64_t)wish.max_count > asked) {
-        wish.max_count = (size_t)asked;
-    }
+    wish_for(reading, row, is_near, asked, &wish);
     if (wish.max_count == 0 || wish.max_count > LANE_PULL_MAX) {
         return LANE_NOT_HERE;
     }
@@ -207,6 +232,11 @@ enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lan
     }
     if (choice.count == 0 && row->filter != NULL) {
         row->plain = 0; /* matches are rare, and the handler would examine the same units again */
+    }
+    if (choice.count == 0 && row->filter == NULL && choice.next == end &&
+        found->max_offset - cursor->first <= cursor->count) {
+        found->next_offset = found->max_offset;
+        return LANE_PASSED;
     }
     if (choice.count == 0 ||
         (choice.next < end && !cq_is_valid(cq_get(cursor->units + choice.next)))) {

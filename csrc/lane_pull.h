@@ -1,8 +1,8 @@
 /* The fast lane of a broker: plain pulls from a decoded request to ranges of the log.
  *
  * The reference is broker/handlers/pull.py and Lookup.read. Only pulls that find messages are
- * served; all other results (nothing found, an offset beyond the queue, a damaged record) are
- * LANE_NOT_HERE, with nothing changed.
+ * served, and pulls at the end of their queue can be held (lane_held.h); all other results (an
+ * offset beyond the queue, a damaged record) are LANE_NOT_HERE, with nothing changed.
  *
  *     trf_request -> reader (group, topic) -> cursor (queue) -> units -> runs of the log
  *
@@ -31,7 +31,9 @@ enum lane_found_outcome {
     LANE_FOUND = 0,
     LANE_NOT_HERE = 1,   /* for the Python handler */
     LANE_NEEDS_UNITS = 2, /* the cursor has no memory for the queue offset */
-    LANE_NEEDS_LOG = 3   /* there is no span for lane_found.lacking */
+    LANE_NEEDS_LOG = 3,  /* there is no span for lane_found.lacking */
+    LANE_AT_END = 4,     /* the pull asks for the queue's next message: found has the offsets */
+    LANE_PASSED = 5      /* no message up to the queue's end has such a tag, without a filter */
 };
 
 struct lane_cursor {
@@ -104,6 +106,11 @@ struct lane_found {
 /* Find the messages of a pull. Nothing is counted: see lane_got. `now_ms` is epoch ms. */
 enum lane_found_outcome lane_find(const struct lane_reading *reading, const struct trf_pull *pull,
                                   int64_t now_ms, struct lane_found *found);
+
+/* The same for the reader with this number. */
+enum lane_found_outcome lane_find_again(const struct lane_reading *reading, int32_t number,
+                                        const struct trf_pull *pull, int64_t now_ms,
+                                        struct lane_found *found);
 
 /* The same for a row after all checks: subscription, time and queue id are valid. */
 enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lane_reader *row,

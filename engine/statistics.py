@@ -72,8 +72,9 @@ class StoreStatistics:
             self._total.put_size += size
         for pulls in self.pulls:
             self._total.found_count += pulls.found_count
+            self._total.miss_count += pulls.missed_count
             self._total.transferred_count += pulls.transferred_count
-            pulls.found_count = pulls.transferred_count = 0
+            pulls.found_count = pulls.missed_count = pulls.transferred_count = 0
         return self._total
 
     @property

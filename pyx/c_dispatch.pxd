@@ -46,6 +46,7 @@ cdef extern from "dispatch.h" nogil:
         qm_head times
         uint32_t opened
         uint8_t plain
+        uint8_t watched
     struct dsp_table:
         dsp_slot *slots
         qm_mark *marks
@@ -55,6 +56,7 @@ cdef extern from "dispatch.h" nogil:
         size_t delay_count
         const idx_file *index
         int32_t first_arrived
+        int32_t first_woken
         uint32_t opened
         int64_t last_log_offset
         des_ring descriptors
@@ -75,6 +77,8 @@ cdef extern from "dispatch.h" nogil:
     void dsp_rehash(dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count)
     void dsp_note_arrival(dsp_table *table, int32_t slot)
     int32_t dsp_take_arrival(dsp_table *table)
+    void dsp_note_woken(dsp_table *table, int32_t slot)
+    int32_t dsp_take_woken(dsp_table *table)
     void dsp_range(dsp_table *table, dsp_work work, const uint8_t *log, int64_t log_base,
                    size_t position, size_t end, dsp_stop *stop)
     void dsp_count_on(dsp_table *table, const uint8_t *log, int64_t log_base, size_t position,

@@ -17,6 +17,8 @@ cdef extern from "lane_pull.h" nogil:
         LANE_NOT_HERE
         LANE_NEEDS_UNITS
         LANE_NEEDS_LOG
+        LANE_AT_END
+        LANE_PASSED
     struct lane_cursor:
         const uint8_t *units
         int64_t generation
@@ -81,4 +83,6 @@ cdef extern from "lane_pull.h" nogil:
         lane_run runs[LANE_PULL_MAX]
     lane_found_outcome lane_find(const lane_reading *reading, const trf_pull *pull,
                                  int64_t now_ms, lane_found *found)
+    lane_found_outcome lane_find_again(const lane_reading *reading, int32_t number,
+                                       const trf_pull *pull, int64_t now_ms, lane_found *found)
     void lane_got(const lane_found *found, const trf_pull *pull)

@@ -77,9 +77,14 @@ cdef extern from "traffic.h" nogil:
     struct trf_pull:
         trf_text consumer_group
         trf_text topic
+        trf_text subscription
+        trf_text expression_type
         int64_t queue_offset
         int64_t commit_offset
+        int64_t suspend_timeout_millis
+        int64_t sub_version
         int32_t queue_id
+        int32_t max_msg_nums
         int32_t sys_flag
 
     struct trf_end:

@@ -139,7 +139,8 @@ cdef class QueueTable:
 
     def remove(self, int32_t slot) -> None:
         """Remove the queue and detach its memory."""
-        self.at(slot)
+        if self.at(slot).watched and self.leaves is not None:
+            self.leaves(slot)
         self.generation += 1
         des_forget(&self.table.descriptors)  # another queue may get the slot
         dsp_remove(&self.table, slot)

@@ -83,9 +83,6 @@ class FastConnection(SocketWriter):
     slow_since: float
     """Time by the loop's clock, in seconds, at which the incomplete frame or handshake began; 0:
     neither is in progress."""
-    touched: bool
-    """Whether bytes were read natively since this was last set to False; reads before `go_fast` set
-    `active_at` instead."""
     in_read: bool
     """Whether a read is being handled: answers are written at its end."""
     blocked: bool

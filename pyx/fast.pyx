@@ -26,19 +26,18 @@ docs/internals/fast-lane.md, "Native code that calls Python", lists these rules.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memmove
 
 from turbopump.pyx.c_lane cimport lane_acked, lane_acks_full
 from turbopump.pyx.c_traffic cimport *
-from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
+from turbopump.pyx.c_pulls cimport LANE_AT_END, LANE_FOUND, lane_found_outcome
 from turbopump.pyx.frame_memory cimport FrameMemory
+from turbopump.pyx.held cimport HeldRows
 from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pops cimport Pops
 from turbopump.pyx.pulls cimport Pulls
 from turbopump.pyx.send_template cimport SendTemplate
-from turbopump.pyx.socket_writing cimport (
-    MSG_DONTWAIT, MSG_NOSIGNAL, SocketWriter, iovec, msghdr, sendmsg
-)
+from turbopump.pyx.socket_writing cimport SocketWriter
 from turbopump.pyx.tls cimport TlsRecords
 
 cdef extern from "bytes.h" nogil:
@@ -111,7 +110,7 @@ cdef class FastConnection(SocketWriter):
     """See the stub."""
 
     cdef public double active_at, slow_since
-    cdef public bint touched, in_read, blocked
+    cdef public bint in_read, blocked
     cdef public bint rests        # bytes of a read wait for this connection's turn
     cdef public int turn_left     # requests that Python may handle in this turn
     cdef size_t given             # bytes that pulls received in this turn
@@ -120,6 +119,7 @@ cdef class FastConnection(SocketWriter):
     cdef Lane lane
     cdef bytes host
     cdef Pulls pulls              # None: Python serves pulls
+    cdef HeldRows rows            # None: Python holds pulls
     cdef Turn turn                # None: each read is answered at its end
     cdef bytes waiting            # answers to write at the end of the turn, or None
     cdef bint fast
@@ -146,6 +146,7 @@ cdef class FastConnection(SocketWriter):
         cdef Py_buffer view
         self.turn, self.tls = turn, tls
         self.lane, self.pulls = lane, pulls
+        self.rows = None if pulls is None else pulls.keeper
         self.descriptor, self.host = descriptor, host
         self.area, self.scratch = area, area.scratch
         self.max_frame = <size_t>max_frame
@@ -162,6 +163,8 @@ cdef class FastConnection(SocketWriter):
             self.end_turn()
         self.ended = True
         self.descriptor = -1
+        if self.owner.first:
+            self.rows.drop(self)
         if not self.busy:
             self.free()
 
@@ -402,12 +405,11 @@ cdef class FastConnection(SocketWriter):
         return 0
 
     cdef bint pull(self, const trf_request *request) except -1:
-        """Serve a pull that finds messages; False: Python has to serve it, or it waits for the next
-        turn."""
-        cdef trf_pull_answer answer
+        """Serve a pull that finds messages, or can be held; False: Python has to serve it, or it
+        waits for the next turn."""
         cdef Lane lane = self.lane
         cdef Pulls pulls = self.pulls
-        cdef size_t size
+        cdef lane_found_outcome outcome
         cdef int64_t now_ms
         if self.given == 0 and not self.gives(0):
             self.give_way()  # all connections together received enough before this pull was read
@@ -419,26 +421,23 @@ cdef class FastConnection(SocketWriter):
             return True
         # No call of Python from here to the write: the messages found lie in mappings that such a
         # call could release.
-        if not pulls.find(&request.pull, now_ms):
+        outcome = pulls.find(&request.pull, now_ms)
+        if outcome == LANE_AT_END:
+            return self.wait(request, now_ms)
+        if outcome != LANE_FOUND or not lane.put_pulled(&pulls.found, request.opaque, True):
             return False
-        memset(&answer, 0, sizeof(trf_pull_answer))
-        answer.opaque = request.opaque
-        answer.remark.at, answer.remark.size = <const uint8_t *>b"FOUND", 5
-        answer.suggest_which_broker_id = pulls.found.broker_id
-        answer.next_begin_offset = pulls.found.next_offset
-        answer.min_offset, answer.max_offset = pulls.found.min_offset, pulls.found.max_offset
-        answer.topic_sys_flag = pulls.found.reader.topic_sys_flag
-        answer.group_sys_flag = pulls.found.reader.group_sys_flag
-        answer.body_size = pulls.found.size
-        lane.make_room(trf_pull_reply_room(&answer))
-        size = trf_pull_reply(lane.out + lane.out_size, lane.out_room - lane.out_size, &answer)
-        if size == 0:
-            return False
-        lane.out_size += size
         reader = pulls.reader()
         pulls.count(&request.pull)
-        self.write_found(pulls)
+        self.given += pulls.found.size
+        self.write_found(lane, pulls)
         pulls.note(reader, &request.pull, now_ms)
+        return True
+
+    cdef bint wait(self, const trf_request *request, int64_t now_ms) except -1:
+        """Hold a pull for the next message of its queue; False: Python has to serve it."""
+        if self.rows is None or self.muted or not self.rows.add(self, request, now_ms):
+            return False
+        self.held_now += 1
         return True
 
     cdef bint pop(self, const trf_request *request) except -1:
@@ -469,48 +468,10 @@ cdef class FastConnection(SocketWriter):
         if size == 0 or not pops.hide(&lane.core, request, now_ms):
             return False
         lane.out_size += size
-        self.write_found(pops.readers)
+        self.given += pops.readers.found.size
+        self.write_found(lane, pops.readers)
         pops.note(now_ms + request.pop.invisible_time, lane.watched)
         return True
-
-    cdef int write_found(self, Pulls pulls) except -1:
-        """Write the lane's answers, then the messages found, directly from their mappings."""
-        cdef Lane lane = self.lane
-        cdef iovec pieces[LANE_PULL_MAX + 1]
-        cdef msghdr message
-        cdef ssize_t sent = 0
-        cdef size_t out_size = lane.out_size
-        cdef list rest
-        self.given += pulls.found.size
-        if self.ended or self.muted:
-            lane.out_size = 0
-            return 0
-        if self.tls is not None:
-            rest = [PyBytes_FromStringAndSize(<char *>lane.out, <Py_ssize_t>out_size)]
-            rest += pulls.slices(0)
-            lane.out_size = 0
-            return self.seal(rest)
-        if not self.queued:
-            pieces[0].iov_base, pieces[0].iov_len = lane.out, out_size
-            for number in range(pulls.found.run_count):
-                pieces[number + 1].iov_base = <void *>pulls.found.runs[number].at
-                pieces[number + 1].iov_len = pulls.found.runs[number].size
-            memset(&message, 0, sizeof(msghdr))
-            message.msg_iov, message.msg_iovlen = pieces, pulls.found.run_count + 1
-            sent = max(0, sendmsg(self.descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT))
-        if <size_t>sent < out_size + pulls.found.size:
-            self.queued = True
-            rest = []
-            if <size_t>sent < out_size:
-                rest.append(PyBytes_FromStringAndSize(<char *>lane.out + sent,
-                                                      <Py_ssize_t>out_size - sent))
-                rest += pulls.slices(0)
-            else:
-                rest += pulls.slices(<size_t>sent - out_size)
-            lane.out_size = 0
-            self.write_rest(rest)
-        lane.out_size = 0
-        return 0
 
     cdef int finish_read(self) except -1:
         """Answer a read: now, or at the end of the turn."""
@@ -526,6 +487,9 @@ cdef class FastConnection(SocketWriter):
             self.tls.seal(self.waiting)
             self.waiting = b""
         return self.turn.add(self)
+
+    cdef int write_waiting(self) except -1:
+        return self.end_turn()
 
     cdef int end_turn(self) except -1:
         """Write the waiting answers. Runs only between reads, so the lane has no other answers."""

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from turbopump.pyx.acks cimport Acks
 from turbopump.pyx.c_lane cimport lane_core, lane_sent
+from turbopump.pyx.c_pulls cimport lane_found
 from turbopump.pyx.c_traffic cimport trf_properties, trf_request, trf_send, trf_text
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.halves cimport HalfMarks
@@ -21,6 +22,8 @@ cdef class Lane:
     cdef bytes own_properties, region, store_host
     cdef bint trace_on
     cdef object clock, dispatch, arrived
+    cdef object woken             # called when a queue with held pulls has grown, or None
+    cdef bint wakes               # `woken` was called, and its work has not been done yet
     cdef public bint open
     cdef public bint has_templates
     cdef readonly int64_t matched_count
@@ -51,8 +54,10 @@ cdef class Lane:
     cdef bint ack(self, const trf_request *request, const uint8_t *frame, size_t size) except -1
     cdef int write_acks(self) except -1
     cdef int refuse(self, const trf_request *request) except -1
+    cdef bint put_pulled(self, const lane_found *found, int32_t opaque, bint is_found) except -1
     cdef int make_room(self, size_t size) except -1
     cdef int settle(self) except -1
+    cdef int wake(self) except -1
     cdef bint put(self, const trf_send *send, trf_text body, trf_text born_host,
                   lane_sent *sent) except -1
     cdef int end_puts(self) except -1

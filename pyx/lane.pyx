@@ -13,6 +13,7 @@ from libc.string cimport memcmp, memset
 
 from turbopump.pyx.acks cimport Acks
 from turbopump.pyx.c_lane cimport *
+from turbopump.pyx.c_pulls cimport lane_found
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.halves cimport HalfMarks
@@ -42,6 +43,7 @@ cdef enum:
     BATCH_ELEMENT_MIN = 22        # bytes of the smallest element of a batch body
     READ_SENDS = 32               # of a read, in a benchmark
     COMMIT = 8                    # outcomes that an end of a transaction requests
+    PULL_NOT_FOUND = 19
     COMMITTED = 1                 # marks of half messages (TransactionOutcome)
     ROLLED_BACK = 2
 
@@ -202,8 +204,16 @@ cdef class Lane:
         return self.core.counts.send_count
 
     def arrivals_taken(self) -> None:
-        """Allow the next call of `arrived`."""
+        """Allow the next call of `arrived`, and call `woken` if it is due."""
         self.notified = False
+        self.wake()
+
+    cdef int wake(self) except -1:
+        """Call `woken` if queues with held pulls have grown since its work was done."""
+        if self.queues.table.first_woken >= 0 and not self.wakes and self.woken is not None:
+            self.wakes = True
+            self.woken()
+        return 0
 
     cdef int64_t now(self) except? -1:
         cdef timespec at
@@ -455,6 +465,30 @@ cdef class Lane:
                                           &refusal)
         return 0
 
+    cdef bint put_pulled(self, const lane_found *found, int32_t opaque, bint is_found) except -1:
+        """Write the answer to a pull, up to the messages found; `is_found` False: it found none,
+        because it asked for the next message of its queue. Returns False if nothing was
+        written."""
+        cdef trf_pull_answer answer
+        cdef size_t size
+        memset(&answer, 0, sizeof(trf_pull_answer))
+        answer.opaque = opaque
+        if is_found:
+            answer.remark.at, answer.remark.size = <const uint8_t *>b"FOUND", 5
+        else:
+            answer.code = PULL_NOT_FOUND
+            answer.remark.at, answer.remark.size = <const uint8_t *>b"OFFSET_OVERFLOW_ONE", 19
+        answer.suggest_which_broker_id = found.broker_id
+        answer.next_begin_offset = found.next_offset
+        answer.min_offset, answer.max_offset = found.min_offset, found.max_offset
+        answer.topic_sys_flag = found.reader.topic_sys_flag
+        answer.group_sys_flag = found.reader.group_sys_flag
+        answer.body_size = found.size
+        self.make_room(trf_pull_reply_room(&answer))
+        size = trf_pull_reply(self.out + self.out_size, self.out_room - self.out_size, &answer)
+        self.out_size += size
+        return size > 0
+
     cdef int make_room(self, size_t size) except -1:
         cdef size_t room = self.out_room
         cdef void *out
@@ -485,6 +519,8 @@ cdef class Lane:
         if self.watched and not self.notified and self.queues.table.first_arrived >= 0:
             self.notified = True
             self.arrived()
+        if self.queues.table.first_woken >= 0:
+            self.wake()
         return 0
 
     cdef int32_t add_row(self, bytes topic) except -1:

@@ -230,7 +230,7 @@ cdef class Pops:
             outcome = lane_find_popped(&readers.core, &self.core, row, &request.pop, draw,
                                        &readers.found, &self.got)
             if outcome == LANE_NEEDS_UNITS:
-                if not readers.fetch_units(&self.got.pull):
+                if not readers.fetch_units(&self.got.pull, self.got.pull.queue_offset):
                     return False
             elif outcome == LANE_NEEDS_LOG:
                 if not readers.fetch_log(readers.found.lacking):

@@ -1,8 +1,8 @@
 """Plain pulls, for the connections that ask for them."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
-from turbopump.pyx.c_pulls cimport lane_found, lane_reader, lane_reading
+from turbopump.pyx.c_pulls cimport lane_found, lane_found_outcome, lane_reader, lane_reading
 from turbopump.pyx.c_traffic cimport trf_pull, trf_request
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.tail cimport Tail
@@ -20,10 +20,14 @@ cdef class Pulls:
     cdef dict held                # (row, queue id) -> the mapping of its cursor
     cdef int next_span
     cdef lane_found found         # valid until Python is called: it points into mappings
-    cdef public int64_t found_count, transferred_count
+    cdef public int64_t found_count, missed_count, transferred_count
+    cdef object keeper            # HeldRows for pulls that find nothing, or None
 
-    cdef bint find(self, const trf_pull *pull, int64_t now_ms) except -1
-    cdef int fetch_units(self, const trf_pull *pull) except -1
+    cdef lane_found_outcome find(self, const trf_pull *pull, int64_t now_ms) except *
+    cdef lane_found_outcome find_again(self, int32_t number, const trf_pull *pull,
+                                       int64_t now_ms) except *
+    cdef bint fetch(self, lane_found_outcome outcome, const trf_pull *pull) except -1
+    cdef int fetch_units(self, const trf_pull *pull, int64_t queue_offset) except -1
     cdef int fetch_log(self, int64_t log_offset) except -1
     cdef int refresh(self) except -1
     cdef list slices(self, size_t skipped)

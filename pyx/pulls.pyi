@@ -17,8 +17,8 @@ MAX_HELD: int
 released."""
 
 class Pulls:
-    """Pulls that a broker serves natively: plain ones that find messages. The Python handler serves
-    all others. Loop thread only.
+    """Pulls that a broker serves natively: plain ones that find messages, and with a HeldRows also
+    pulls that wait for the next message. The Python handler serves all others. Loop thread only.
 
     `file_size` is the bytes of a commit log file. `limits` is (bytes from the end of the log that
     count as near, most messages and bytes of an answer near the end, the same further back).
@@ -31,6 +31,8 @@ class Pulls:
 
     found_count: int
     """Number of pulls served since this was last set to 0."""
+    missed_count: int
+    """Number of reads for held pulls that found nothing since this was last set to 0."""
     transferred_count: int
     """Number of messages delivered since this was last set to 0."""
 

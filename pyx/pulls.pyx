@@ -174,21 +174,34 @@ cdef class Pulls:
         self.next_span = 0
         self.spans = [None] * LANE_SPANS
 
-    cdef bint find(self, const trf_pull *pull, int64_t now_ms) except -1:
-        """Find the messages of a pull, in `found`; False: the Python handler has to serve it."""
-        cdef lane_found_outcome outcome
+    cdef lane_found_outcome find(self, const trf_pull *pull, int64_t now_ms) except *:
+        """Find the messages of a pull, in `found`."""
+        cdef lane_found_outcome outcome = LANE_NOT_HERE
         self.tidy()
         for _ in range(LANE_SPANS):
             outcome = lane_find(&self.core, pull, now_ms, &self.found)
-            if outcome == LANE_NEEDS_UNITS:
-                if not self.fetch_units(pull):
-                    return False
-            elif outcome == LANE_NEEDS_LOG:
-                if not self.fetch_log(self.found.lacking):
-                    return False
-            else:
-                return outcome == LANE_FOUND
-        return False
+            if not self.fetch(outcome, pull):
+                return outcome
+        return LANE_NOT_HERE
+
+    cdef lane_found_outcome find_again(self, int32_t number, const trf_pull *pull,
+                                       int64_t now_ms) except *:
+        """Find the messages of a pull of the reader with this number, in `found`."""
+        cdef lane_found_outcome outcome = LANE_NOT_HERE
+        self.tidy()
+        for _ in range(LANE_SPANS):
+            outcome = lane_find_again(&self.core, number, pull, now_ms, &self.found)
+            if not self.fetch(outcome, pull):
+                return outcome
+        return LANE_NOT_HERE
+
+    cdef bint fetch(self, lane_found_outcome outcome, const trf_pull *pull) except -1:
+        """Get the mapping that a read lacked; False: it lacked none, or there is none."""
+        if outcome == LANE_NEEDS_UNITS:
+            # The end of a queue may be the end of its file.
+            return (self.fetch_units(pull, pull.queue_offset)
+                    or self.fetch_units(pull, pull.queue_offset - 1))
+        return outcome == LANE_NEEDS_LOG and self.fetch_log(self.found.lacking)
 
     cdef int refresh(self) except -1:
         """Release the mappings, because offsets did not just grow."""
@@ -196,8 +209,8 @@ cdef class Pulls:
         self.seen = self.queues.generation
         return 0
 
-    cdef int fetch_units(self, const trf_pull *pull) except -1:
-        """Fill the cursor of a queue; 0: the queue has no units there."""
+    cdef int fetch_units(self, const trf_pull *pull, int64_t queue_offset) except -1:
+        """Fill the cursor of a queue; 0: the queue has no unit `queue_offset`."""
         cdef int32_t row = <int32_t>(self.found.reader - self.core.rows)
         cdef int32_t queue_id = pull.queue_id
         cdef lane_cursor *cursor
@@ -206,7 +219,7 @@ cdef class Pulls:
         cdef int64_t first, minimum
         cdef int32_t slot
         cdef bytes topic = self.names[row][1]
-        found = self.units_of(topic, queue_id, pull.queue_offset)
+        found = self.units_of(topic, queue_id, queue_offset)
         if found is None:
             return 0
         if len(self.held) >= MAX_HELD:

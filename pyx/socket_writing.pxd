@@ -2,7 +2,10 @@
 
 from libc.stdint cimport uint8_t
 
+from turbopump.pyx.c_held cimport held_owner
+from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pending cimport Holder
+from turbopump.pyx.pulls cimport Pulls
 from turbopump.pyx.tls cimport TlsRecords
 
 
@@ -23,13 +26,17 @@ cdef extern from "sys/socket.h" nogil:
 
 
 cdef class SocketWriter(Holder):
+    cdef public bint touched
     cdef public bint queued       # the transport has bytes to write
     cdef public bint sealing      # buffers wait for encryption: further writes must go after them
     cdef int descriptor
     cdef TlsRecords tls           # the session, None: plain TCP
     cdef bint ended               # the connection ended: no reads, no writes
     cdef bint muted               # the peer disconnected: no writes
+    cdef held_owner owner         # its held pulls
 
+    cdef int write_waiting(self) except -1
+    cdef int write_found(self, Lane lane, Pulls pulls) except -1
     cdef int write(self, const uint8_t *answers, size_t size) except -1
     cdef int write_own(self, bytes answers) except -1
     cdef int seal_one(self, bytes answers) except -1

@@ -9,6 +9,9 @@ class SocketWriter(Holder):
     """The writing side of a connection. The stub of FastConnection lists the methods that the
     subclass must have."""
 
+    touched: bool
+    """Whether bytes were read natively, or a held pull was answered, since this was last set to
+    False; reads before `go_fast` set `active_at` instead."""
     sealing: bool
     """Whether buffers wait for encryption, so that further writes must wait after them."""
     queued: bool

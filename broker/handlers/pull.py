@@ -7,12 +7,14 @@ grown.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.tables.groups import FORBIDDEN_READ
-from turbopump.broker.tables.long_polling import HeldPull
+from turbopump.broker.tables.long_polling import MAX_SUSPEND_MS, HeldPull, NativePull
 from turbopump.broker.traffic.replies import SEE_FAQ, no_filters
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.queues.lookup import Wanted
@@ -20,7 +22,7 @@ from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
 from turbopump.net.transport.dispatcher import Dispatcher, one_line
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_response
+from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.pull import (
     COMMIT_OFFSET_FLAG,
@@ -36,12 +38,9 @@ from turbopump.net.wire.sql.compiler import compile_filter
 from turbopump.net.wire.sql.words import SqlError
 from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
 from turbopump.pyx.filter import Filter
+from turbopump.pyx.held import FINISH, HOLD
 
 logger = logging.getLogger(__name__)
-
-MAX_SUSPEND_MS = 120_000
-"""Maximum time that a pull is held, in ms: idle connections are closed after that time anyway.
-Clients ask for 15 to 20 s."""
 
 CHARACTERS_OF_ATTEMPT = 16
 """Characters of a filter expression that are parsed in the time of an ordinary attempt, for
@@ -81,6 +80,15 @@ class _Allowed:
     far_id: int
 
 
+class LateAnswers(Protocol):
+    """A connection of a held pull."""
+
+    peer: Peer
+
+    def answer_late(self, opaque: int, response: Command | None) -> None:
+        """Write an answer whose request was counted as unanswered."""
+
+
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of PULL_MESSAGE and LITE_PULL_MESSAGE to the table, which must not have them
     yet."""
@@ -93,10 +101,43 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.LITE_PULL_MESSAGE, pull)
 
 
+def resume(
+    broker: BrokerContext,
+    wall_ms: Callable[[], int],
+    connection: LateAnswers,
+    fields: tuple[Any, ...],
+) -> None:
+    """Continue a pull that native code held and leaves to the handler: hold it, attempt it, or
+    answer it. `fields` are of a NativePull, `wall_ms` returns epoch ms."""
+    held = NativePull(*fields)
+    request = new_request(RequestCode.PULL_MESSAGE)
+    request.opaque = held.opaque
+    header = PullMessageRequest(
+        held.group.decode(),
+        held.topic.decode(),
+        held.queue_id,
+        held.queue_offset,
+        held.max_msg_nums,
+        held.sys_flag,
+        commit_offset=-1,
+        suspend_timeout_millis=0,
+        sub_version=held.sub_version,
+        subscription=None if held.subscription is None else held.subscription.decode(),
+        expression_type=None if held.expression_type is None else held.expression_type.decode(),
+    )
+    pull = _Pull(broker, request, header, connection.peer)
+    pull.when_answered(partial(connection.answer_late, held.opaque))
+    hold = pull.resume(wall_ms(), held.deadline_ms)
+    broker.held_pulls.adopt(hold)
+    _watch(broker, connection.peer)
+    if held.how != HOLD:
+        broker.held_pulls.attempt(hold, final=held.how == FINISH)
+
+
 class _Pull:
     """A pull, from its request to its answer, through any number of attempts."""
 
-    __slots__ = ("_answer", "_broker", "_header", "_now_ms", "_peer", "_request")
+    __slots__ = ("_answer", "_broker", "_header", "_now_ms", "_peer", "_request", "_steady_ms")
 
     def __init__(
         self, broker: BrokerContext, request: Command, header: PullMessageRequest, peer: Peer
@@ -105,7 +146,7 @@ class _Pull:
         self._request = request
         self._header = header
         self._peer = peer
-        self._now_ms = 0
+        self._now_ms = self._steady_ms = 0
         self._answer: Deferred[Command | None] = Deferred()
 
     def first(self, now_ms: int) -> Command | Deferred[Command | None]:
@@ -129,18 +170,16 @@ class _Pull:
             )
         response = self._reset(allowed) or self._read(QueueOffset(header.queue_offset), allowed)
         if response.code == ResponseCode.SUCCESS:
-            flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
-            readers = (allowed.near_id, allowed.far_id)
-            version = allowed.sub_version
-            self._broker.fast.allow_pull(header, allowed.wanted, version, flags, readers, now_ms)
+            self._allow(allowed, now_ms)
         wait_ms = self._wait_ms()
         if response.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
             return response
+        self._steady_ms = self._broker.steady_ms()
         hold = HeldPull(
             topic=header.topic,
             queue_id=header.queue_id,
             queue_offset=QueueOffset(header.queue_offset),
-            deadline_ms=self._broker.steady_ms() + wait_ms,
+            deadline_ms=self._steady_ms + wait_ms,
             owner=self._peer,
             attempt=self._attempt,
             size=self._shrink(),
@@ -150,6 +189,36 @@ class _Pull:
             return response
         _watch(self._broker, self._peer)
         return self._answer
+
+    def resume(self, now_ms: int, deadline_ms: int) -> HeldPull:
+        """Continue a pull that native code held: from the header's queue offset, until
+        `deadline_ms` (monotonic clock). `now_ms` is epoch ms."""
+        header, broker = self._header, self._broker
+        self._now_ms, self._steady_ms = now_ms, broker.steady_ms()
+        known = broker.filters.get(header.topic, header.consumer_group)
+        return HeldPull(
+            topic=header.topic,
+            queue_id=header.queue_id,
+            queue_offset=QueueOffset(header.queue_offset),
+            deadline_ms=deadline_ms,
+            owner=self._peer,
+            attempt=self._attempt,
+            size=kept_size(header.subscription or "", header.expression_type or ""),
+            weight=1 if known is None else self._weight(known.filter),
+        )
+
+    def when_answered(self, callback: Callable[[Command | None], None]) -> None:
+        """Call `callback` with the answer to a held pull."""
+        self._answer.then(callback)
+
+    def _allow(self, allowed: _Allowed, now_ms: int) -> None:
+        """Let native code serve later pulls like this, which found messages. `now_ms` is epoch
+        ms."""
+        flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
+        readers = (allowed.near_id, allowed.far_id)
+        self._broker.fast.allow_pull(
+            self._header, allowed.wanted, allowed.sub_version, flags, readers, now_ms
+        )
 
     def _shrink(self) -> int:
         """Drop the parts of the request that later attempts do not need; returns the bytes of its
@@ -209,6 +278,8 @@ class _Pull:
             hold.queue_offset = result.next_queue_offset
             return None
         response = self._compose(result, hold.queue_offset, allowed)
+        if response.code == ResponseCode.SUCCESS:
+            self._allow(allowed, self._now_ms + self._broker.steady_ms() - self._steady_ms)
         return None if response.code == ResponseCode.PULL_NOT_FOUND and not final else response
 
     def _reset(self, allowed: _Allowed) -> Command | None:

@@ -8,9 +8,14 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from turbopump.engine.types import QueueOffset
+from turbopump.pyx.held import HeldRows
 
+MAX_SUSPEND_MS = 120_000
+"""Maximum time that a pull is held, in ms: idle connections are closed after that time anyway.
+Clients ask for 15 to 20 s."""
 MAX_HOLDS = 200_000
 """Maximum number of held pulls; a further pull is answered at once."""
 MAX_SIZE = 192 << 20
@@ -53,6 +58,25 @@ class HeldPull:
     """Whether it is in the table of held pulls."""
 
 
+class NativePull(NamedTuple):
+    """A pull that native code held and leaves to the handler: fields of its request, `deadline_ms`
+    of the monotonic clock, and `how` the handler continues: HOLD, ATTEMPT or FINISH of pyx/held.
+    `queue_offset` is after the messages that the pull's tags refused."""
+
+    opaque: int
+    group: bytes
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    sub_version: int
+    subscription: bytes | None
+    expression_type: bytes | None
+    deadline_ms: int
+    how: int
+
+
 class HeldPulls:
     """The held pulls of a broker. Loop thread only."""
 
@@ -62,10 +86,12 @@ class HeldPulls:
         watch: Callable[[bool], None],
         max_holds: int = MAX_HOLDS,
         sweep_max: int = SWEEP_MAX,
+        rows: HeldRows | None = None,
     ) -> None:
         """`wake` has `sweep` called soon; it is called once for any number of arrivals.
         `watch(True)` is called when the first pull is held, `watch(False)` when none is left:
-        arrivals need reports between these calls only."""
+        arrivals need reports between these calls only. `rows` are the pulls that native code
+        holds, with the same limits for both together."""
         self._wake = wake
         self._watch = watch
         self._woken = False
@@ -77,29 +103,49 @@ class HeldPulls:
         self._sequence = 0
         self._arrived: dict[_Key, QueueOffset] = {}
         self._behind: deque[tuple[HeldPull, QueueOffset]] = deque()
-        self.count = 0
+        self._rows = rows
+        self._count = self._size = 0
+        if rows is not None:
+            rows.count_max, rows.size_max, rows.row_size = max_holds, MAX_SIZE, HOLD_SIZE
+
+    @property
+    def count(self) -> int:
         """Number of held pulls."""
-        self.size = 0
+        return self._count + (0 if self._rows is None else self._rows.count)
+
+    @property
+    def size(self) -> int:
         """Estimated bytes of all held pulls."""
+        return self._size + (0 if self._rows is None else self._rows.size)
 
     def add(self, hold: HeldPull) -> bool:
         """Hold a pull and return True; False, and nothing changes, beyond `max_holds` pulls or
         MAX_SIZE bytes: the caller answers it."""
         if self.count >= self._max_holds or self.size + HOLD_SIZE + hold.size > MAX_SIZE:
             return False
+        self.adopt(hold)
+        return True
+
+    def adopt(self, hold: HeldPull) -> None:
+        """Hold a pull that native code held until now."""
         hold.waiting = True
-        self.count += 1
-        self.size += HOLD_SIZE + hold.size
-        if self.count == 1:
+        self._counted(1, HOLD_SIZE + hold.size)
+        if self._count == 1:
             self._watch(True)
         self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
         self._by_owner.setdefault(hold.owner, set()).add(hold)
         self._sequence += 1
         heapq.heappush(self._deadlines, (hold.deadline_ms, self._sequence, hold))
-        if len(self._deadlines) > 2 * self.count + _SLACK:
+        if len(self._deadlines) > 2 * self._count + _SLACK:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapq.heapify(self._deadlines)
-        return True
+
+    def attempt(self, hold: HeldPull, final: bool) -> None:
+        """Attempt a pull now; with `final` it is answered."""
+        if final:
+            self._finish(hold)
+        elif hold.attempt(hold, False):
+            self._remove(hold)
 
     def arrived(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
         """Note that a queue now ends at `max_queue_offset` (the offset after its last message).
@@ -112,6 +158,8 @@ class HeldPulls:
     def touch(self, topic: str, queue_id: int) -> None:
         """Have the next `sweep` attempt all pulls of the queue, whatever their offsets (an offset
         was reset)."""
+        if self._rows is not None:
+            self._rows.leave(topic.encode(), queue_id)
         self.arrived(topic, queue_id, _ANY_OFFSET)
 
     def sweep(self) -> None:
@@ -138,7 +186,9 @@ class HeldPulls:
 
     def tick(self, now_ms: int) -> None:
         """Answer, by a final attempt, the pulls with a deadline at or before `now_ms` (monotonic
-        clock)."""
+        clock); of the pulls that native code holds, a part follows later if there are many."""
+        if self._rows is not None:
+            self._rows.tick(now_ms)
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             hold = heapq.heappop(self._deadlines)[2]
             if hold.waiting:
@@ -151,6 +201,8 @@ class HeldPulls:
 
     def release_all(self) -> None:
         """Answer all held pulls now, by a final attempt each, because the broker stops."""
+        if self._rows is not None:
+            self._rows.finish_all()
         for holds in list(self._by_owner.values()):
             for hold in list(holds):
                 self._finish(hold)
@@ -159,6 +211,12 @@ class HeldPulls:
         if not self._woken:
             self._woken = True
             self._wake()
+
+    def _counted(self, count: int, size: int) -> None:
+        self._count += count
+        self._size += size
+        if self._rows is not None:
+            self._rows.others_count, self._rows.others_size = self._count, self._size
 
     def _finish(self, hold: HeldPull) -> None:
         answered = hold.attempt(hold, True)
@@ -169,9 +227,8 @@ class HeldPulls:
         if not hold.waiting:
             return  # the attempt closed its own connection, which dropped the pull
         hold.waiting = False
-        self.count -= 1
-        self.size -= HOLD_SIZE + hold.size
-        if self.count == 0:
+        self._counted(-1, -HOLD_SIZE - hold.size)
+        if self._count == 0:
             self._watch(False)
         key = (hold.topic, hold.queue_id)
         del self._by_queue[key][hold]

@@ -13,6 +13,7 @@ from typing import Final
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.half_counts import HalfCounts
+from turbopump.broker.tables.long_polling import MAX_SUSPEND_MS
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
@@ -31,6 +32,7 @@ from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
 from turbopump.pyx.filter import Filter
+from turbopump.pyx.held import HeldRows
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pops import Pops
 from turbopump.pyx.pulls import Pulls
@@ -60,6 +62,7 @@ class FastPath:
         lane: Lane,
         pulls: Pulls,
         popped: Pulls,
+        held_rows: HeldRows,
         config: BrokerConfig,
         topics: TopicTable,
         role: Role,
@@ -69,6 +72,8 @@ class FastPath:
         """Native sends."""
         self.pulls = pulls
         """Native pulls."""
+        self.held_rows = held_rows
+        """Native pulls that wait."""
         self.acks = lane.acks
         """Native acknowledgements of popped messages."""
         self.pops = Pops(popped, lane.acks)
@@ -106,6 +111,8 @@ class FastPath:
             names.CLUSTER: config.broker_cluster_name,
         }
         self._invalidate_all()
+        short_ms = None if config.long_polling_enable else config.short_polling_time_ms
+        self.held_rows.configure(MAX_SUSPEND_MS, short_ms)
         code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         self.lane.pending.configure(config.region_id.encode(), config.trace_on, _refusals())
         self.lane.configure(

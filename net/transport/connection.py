@@ -508,11 +508,13 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             # A handler keeps the request for its opaque and code: the rest of it could be megabytes
             # for each of thousands of waiting requests.
             request.body, request.fields, request.remark = b"", {}, None
-            response.then(partial(self._on_late_response, request.opaque))
+            response.then(partial(self.answer_late, request.opaque))
         elif response.value is not None:
             self._answer(request.opaque, response.value)
 
-    def _on_late_response(self, opaque: int, response: Command | None) -> None:
+    def answer_late(self, opaque: int, response: Command | None) -> None:
+        """Write the answer to a request that was counted as unanswered (`hold`), None for none;
+        no-op once the connection has ended."""
         if self.peer.closed:
             return
         self._in_flight -= 1

@@ -212,6 +212,13 @@ def _native_pop() -> Iterator[bytes]:
             yield bytes([mode & 1, mode, 40, 2, 60, 1, 5, 9, 2, 1]) + b"\1\7\0\x80" * 4 + pops
 
 
+def _native_held() -> Iterator[bytes]:
+    hold, grow, walk = bytes([5, 1, 0, 9]), bytes([2 + 8]), bytes([4 + 8 * 9, 0x55])
+    yield hold * 6 + grow + walk * 2 + grow + walk
+    yield hold * 6 + bytes([1, 1 + 8 * 3]) + grow + bytes([4 + 8 * 2, 0]) + hold + grow + walk
+    yield bytes([5, 2, 1, 7, 6, 1, 2, 3]) * 5 + bytes([0, 5, 0, 9])
+
+
 def _native_crc() -> Iterator[bytes]:
     for size in (1, 31, 32, 33, 63, 64, 65, 127, 130, 300):
         yield b"\x11\0" + logs()[0][:size]
@@ -365,6 +372,7 @@ _MAKERS: Final = {
     "grpc_calls": http2_seeds,
     "grpc_messages": grpc_message_seeds,
     "headers": _headers,
+    "held": _native_held,
     "http2": http2_seeds,
     "index": _native_index,
     "json_dialect": _json,

@@ -47,13 +47,14 @@ static struct lane_topic *plain_topic(struct lane *lane, const struct trf_send *
     return row;
 }
 
-/* The slot of the queue for a message, NULL if the queue has no slot yet or Python writes its
- * units. */
+/* The slot of the queue for a message, NULL if the queue has no slot yet (`is_new`) or if Python
+ * writes its units. */
 static struct dsp_slot *plain_slot(const struct lane *lane, struct trf_text topic,
-                                   int32_t queue_id)
+                                   int32_t queue_id, int *is_new)
 {
     int32_t number = dsp_find(lane->queues, topic.at, topic.size, queue_id);
     struct dsp_slot *slot;
+    *is_new = number < 0;
     if (number < 0) {
         return NULL;
     }
@@ -355,6 +356,7 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send,
     struct dsp_slot *slot;
     struct kept_as as;
     size_t size;
+    int is_new;
 
     if (topic == NULL || tail->refusals != 0 || tail->memory == NULL ||
         now_ms < lane->accept_from_ms) {
@@ -367,8 +369,8 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send,
         return LANE_ELSEWHERE;
     }
     target = as.kind == LANE_PLAIN ? send->topic : kept_topic(as.kind);
-    slot = plain_slot(lane, target, as.kind == LANE_PLAIN ? send->queue_id : 0);
-    if (slot == NULL) {
+    slot = plain_slot(lane, target, as.kind == LANE_PLAIN ? send->queue_id : 0, &is_new);
+    if (slot == NULL && !(is_new && as.kind == LANE_PLAIN)) {
         return LANE_ELSEWHERE;
     }
     sent->unique_key = properties.unique_key;
@@ -379,6 +381,9 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send,
     if (lane->not_enough && sent->waits) {
         int illegal = send->batch && (send->sys_flag & LANE_TRANSACTION_BITS);
         return illegal ? LANE_ELSEWHERE : LANE_NOT_ENOUGH;
+    }
+    if (slot == NULL) {
+        return LANE_NEW_QUEUE;
     }
     sent->queue_offset = slot->next_offset;
     fill(&fields, lane, send, target, born_host, slot->next_offset, now_ms);

@@ -25,7 +25,13 @@
 #include "traffic.h"
 #include "traffic_properties.h"
 
-enum lane_outcome { LANE_DONE = 0, LANE_ELSEWHERE = 1, LANE_NOT_ENOUGH = 2 };
+/* LANE_NEW_QUEUE: the topic has the queue, and the dispatch table does not yet. */
+enum lane_outcome {
+    LANE_DONE = 0,
+    LANE_ELSEWHERE = 1,
+    LANE_NOT_ENOUGH = 2,
+    LANE_NEW_QUEUE = 3
+};
 
 /* MessageSysFlag: bits that make a send not plain. */
 enum { LANE_TRANSACTION_BITS = 0x4 | 0x8, LANE_INNER_BATCH_BITS = 0x40 | 0x80 };
@@ -101,9 +107,9 @@ static inline void lane_note_halves(struct lane *lane, struct lane_topic *topic,
     }
 }
 
-/* Store a send, in its queue or in a queue of kept messages. LANE_ELSEWHERE, LANE_NOT_ENOUGH:
- * nothing was changed. Times in epoch ms. `known`: its properties, if they were found plain
- * already; else NULL. */
+/* Store a send, in its queue or in a queue of kept messages. If the result is not LANE_DONE,
+ * nothing was changed; after LANE_NEW_QUEUE the caller may add the queue and call again. Times in
+ * epoch ms. `known`: its properties, if they were found plain already; else NULL. */
 enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send,
                             const struct trf_properties *known, struct trf_text body,
                             struct trf_text born_host, int64_t now_ms, struct lane_sent *sent);

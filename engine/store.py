@@ -361,10 +361,16 @@ class Store(StoreReader):
             if self._is_sync:
                 appended()
             else:
-                self._dispatch(now_ms)
+                # Not once for each file that is made: the lane reports arrivals while watched, and
+                # else the tick does.
+                self._run_dispatcher(now_ms)
             self._log.look_ahead()
 
-        lane = make_lane(self._log, self._queues, self.pending, dispatch, arrived, clock)
+        def may_add(topic: str) -> bool:
+            is_legal = is_folder_name(topic) and topic not in self.deletions.in_progress
+            return is_legal and self._dispatcher.is_plain(topic)
+
+        lane = make_lane(self._log, self._queues, self.pending, dispatch, arrived, may_add, clock)
         lane.is_sync = self._is_sync
         lane.grown = None if self._replicated is None else self._replicated.grown
         self.statistics.lane = lane
@@ -555,6 +561,11 @@ class Store(StoreReader):
             self._replicated.flushed_on(self._now_ms)
 
     def _dispatch(self, now_ms: int) -> None:
+        self._run_dispatcher(now_ms)
+        self.notify_arrivals()
+
+    def _run_dispatcher(self, now_ms: int) -> None:
+        """Dispatch what readers may see, and report no arrivals."""
         log = self._log
         if log.is_suspended:
             return  # the log is being cut, see truncation.py
@@ -564,7 +575,6 @@ class Store(StoreReader):
             and not log.is_raw(log.end)
             and self._queues.table.advance_log(log.tail)
         ):
-            self.notify_arrivals()
             return
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:
@@ -572,7 +582,6 @@ class Store(StoreReader):
         self._dispatcher.run(until, now_ms)
         if self._dispatcher.new_lives.is_news:
             self.notify_new_lives(now_ms)
-        self.notify_arrivals()
 
     def notify_new_lives(self, now_ms: int) -> None:
         """Call `on_unapplied_deletions` if the log proves deletions of topics that are not applied

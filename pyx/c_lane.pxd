@@ -45,6 +45,7 @@ cdef extern from "lane.h" nogil:
         LANE_DONE
         LANE_ELSEWHERE
         LANE_NOT_ENOUGH
+        LANE_NEW_QUEUE
     enum:
         LANE_TEXT_ROOM
     struct lane_halves:

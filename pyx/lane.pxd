@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from turbopump.pyx.acks cimport Acks
-from turbopump.pyx.c_lane cimport lane_core, lane_sent
+from turbopump.pyx.c_lane cimport lane_core, lane_outcome, lane_sent
 from turbopump.pyx.c_pulls cimport lane_found
 from turbopump.pyx.c_traffic cimport trf_properties, trf_request, trf_send, trf_text
 from turbopump.pyx.dispatch cimport QueueTable
@@ -21,7 +21,7 @@ cdef class Lane:
     cdef list names               # the topics' bytes, which the core points to
     cdef bytes own_properties, region, store_host
     cdef bint trace_on
-    cdef object clock, dispatch, arrived
+    cdef object clock, dispatch, arrived, add_queue
     cdef object woken             # called when a queue with held pulls has grown, or None
     cdef bint wakes               # `woken` was called, and its work has not been done yet
     cdef public bint open
@@ -46,6 +46,8 @@ cdef class Lane:
     cdef Pops pops                # pops that are served here, or None
 
     cdef int64_t now(self) except? -1
+    cdef lane_outcome append(self, const trf_send *send, const trf_properties *known,
+                             trf_text body, trf_text born_host, lane_sent *sent) except *
     cdef bint send(self, const trf_request *request, const trf_properties *known,
                    bytes born_host, Holder holder) except -1
     cdef bint end(self, const trf_request *request) except -1

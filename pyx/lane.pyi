@@ -23,7 +23,9 @@ class Lane:
     `dispatch(now_ms)`, with the time in epoch ms, must dispatch the appended records; it is called
     if the queue table cannot dispatch alone (with `is_sync`: if new bytes are to be made durable).
     `arrived()` is called if queues have grown while `watched`, and not again until
-    `arrivals_taken`. `clock` returns epoch ms; the default is the system's wall clock. Bodies have
+    `arrivals_taken`. `add_queue(topic, queue id)` must add the queue to the table and return True,
+    or return False, and the Python handler serves the send. `clock` returns epoch ms; the default
+    is the system's wall clock. Bodies have
     at most `max_body` bytes; the Python handler serves larger ones, as all requests that are not
     plain.
     """
@@ -83,6 +85,7 @@ class Lane:
         *,
         dispatch: Callable[[int], None],
         arrived: Callable[[], None],
+        add_queue: Callable[[bytes, int], bool],
         clock: Callable[[], int] | None = None,
     ) -> Self: ...
     def configure(

@@ -53,10 +53,11 @@ cdef class Lane:
 
     def __cinit__(
         self, Tail tail not None, QueueTable queues not None, PendingSends pending not None,
-        Py_ssize_t max_body, *, dispatch, arrived, clock=None
+        Py_ssize_t max_body, *, dispatch, arrived, add_queue, clock=None
     ):
         self.tail, self.queues = tail, queues
         self.dispatch, self.arrived, self.clock = dispatch, arrived, clock
+        self.add_queue = add_queue
         self.names = []
         self.core.tail = &tail.tail
         self.core.queues = &queues.table
@@ -225,6 +226,15 @@ cdef class Lane:
                 self.now_ms = at.tv_sec * 1000 + at.tv_nsec // 1000000
         return self.now_ms
 
+    cdef lane_outcome append(self, const trf_send *send, const trf_properties *known,
+                             trf_text body, trf_text born_host, lane_sent *sent) except *:
+        """Store a send, and add the queue if it is the first of its queue."""
+        cdef lane_outcome outcome = lane_send(&self.core, send, known, body, born_host, self.now(),
+                                              sent)
+        if outcome == LANE_NEW_QUEUE and self.add_queue(bytes_of(send.topic), send.queue_id):
+            return lane_send(&self.core, send, known, body, born_host, self.now(), sent)
+        return outcome
+
     cdef bint send(self, const trf_request *request, const trf_properties *known,
                    bytes born_host, Holder holder) except -1:
         """Serve a send; False: nothing was done, and the Python handler has to serve it. `known`:
@@ -237,8 +247,7 @@ cdef class Lane:
         if pending.withheld or (holds and pending.is_full()):
             return False
         self.core.not_enough = pending.not_enough
-        outcome = lane_send(&self.core, &request.send, known, request.body, text_of(born_host),
-                            self.now(), &sent)
+        outcome = self.append(&request.send, known, request.body, text_of(born_host), &sent)
         if outcome == LANE_NOT_ENOUGH:
             self.refuse(request)
             return True
@@ -402,7 +411,7 @@ cdef class Lane:
         if self.waits() or pending.withheld or pending.not_enough:
             return False
         self.core.not_enough = False
-        return lane_send(&self.core, send, NULL, body, born_host, self.now(), sent) == LANE_DONE
+        return self.append(send, NULL, body, born_host, sent) == LANE_DONE
 
     cdef int end_puts(self) except -1:
         """Make the records stored by `put` visible."""

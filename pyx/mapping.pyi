@@ -2,6 +2,11 @@
 
 from typing import Self
 
+def create_mapped(path: bytes, size: int, reserved: int) -> Mapping:
+    """Create and map a sparse file of `size` zeros, the first `reserved` of which have blocks;
+    without the GIL. Raises OSError, and then no file is left, unless it existed before; ValueError
+    for sizes that do not fit."""
+
 class Mapping:
     """A file mapped whole, without a descriptor of its own; a buffer of `size` bytes.
 

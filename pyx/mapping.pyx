@@ -1,13 +1,14 @@
 # cython: auto_pickle=False
 """Mapping: a file mapped whole, without a descriptor of its own.
 
-Owns the mapping, which lasts as long as a view of it exists. It must never know the meaning of the
-bytes, nor open a file. The caller may close its descriptor right after. Python's mmap keeps a copy
-of the descriptor for each mapping, and the number of descriptors of a process is small.
+Owns the mapping, which lasts as long as a view of it exists, and the making of a file to map. It
+must never know the meaning of the bytes, nor open a file that exists. The caller may close its
+descriptor right after. Python's mmap keeps a copy of the descriptor for each mapping, and a process
+has few descriptors.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.errno cimport errno
+from libc.errno cimport EINTR, errno
 
 cdef extern from "sys/mman.h" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int descriptor, long at)
@@ -18,6 +19,54 @@ cdef extern from "sys/mman.h" nogil:
         PROT_WRITE
         MAP_SHARED
     void *MAP_FAILED
+
+
+cdef extern from "fcntl.h" nogil:
+    int open(const char *path, int flags, int mode)
+    int posix_fallocate(int descriptor, long at, long size)
+    enum:
+        O_RDWR
+        O_CREAT
+        O_EXCL
+        O_CLOEXEC
+
+cdef extern from "unistd.h" nogil:
+    int ftruncate(int descriptor, long size)
+    int close(int descriptor)
+    int unlink(const char *path)
+
+cdef enum:
+    FILE_MODE = 0o644
+
+
+def create_mapped(bytes path not None, Py_ssize_t size, Py_ssize_t reserved) -> Mapping:
+    """Make a file and map it; see the stub."""
+    cdef const char *name = path
+    cdef int descriptor
+    cdef int failed = 0
+    if size <= 0 or not 0 <= reserved <= size:
+        raise ValueError(f"{reserved} of {size} bytes cannot be reserved")
+    with nogil:
+        descriptor = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE)
+        if descriptor < 0:
+            failed = errno
+        elif ftruncate(descriptor, size) != 0:
+            failed = errno
+        elif reserved > 0:
+            failed = posix_fallocate(descriptor, 0, reserved)
+            while failed == EINTR:
+                failed = posix_fallocate(descriptor, 0, reserved)
+    if descriptor < 0:
+        raise OSError(failed, "open failed")
+    try:
+        if failed:
+            raise OSError(failed, "the file cannot be made")
+        return Mapping(descriptor, size, False)
+    except BaseException:
+        unlink(name)
+        raise
+    finally:
+        close(descriptor)
 
 
 cdef class Mapping:

@@ -96,9 +96,10 @@ class Files(Protocol):
         """Create the folder and its parents where they are missing; durable after `sync_folder` of
         each parent."""
 
-    def create(self, path: str, size: int) -> MappedFile:
-        """Create and map a sparse file of `size` zeros in an existing folder; durable after `sync`
-        and `sync_folder`. Raises FileExistsError if it exists."""
+    def create(self, path: str, size: int, reserved: int = 0) -> MappedFile:
+        """Create and map a sparse file of `size` zeros in an existing folder, the first `reserved`
+        of which have blocks as after `MappedFile.reserve`; durable after `sync` and `sync_folder`.
+        Raises FileExistsError if it exists; after another error no file is left."""
 
     def open(self, path: str, *, readonly: bool = False) -> MappedFile:
         """Map an existing file. Raises OSError for an empty file, too."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from turbopump.engine.disk.files import FileLock, MappedFile
 from turbopump.engine.types import Buffer
-from turbopump.pyx.mapping import Mapping
+from turbopump.pyx.mapping import Mapping, create_mapped
 from turbopump.pyx.region import Region
 
 # A quarter of the mappings that the kernel allows (65,530 by default) is left to libraries and
@@ -55,19 +55,14 @@ class RealMappedFile:
 
     __slots__ = ("_descriptor", "_map", "_syncs", "path", "region", "size")
 
-    def __init__(
-        self, path: str, descriptor: int, size: int, readonly: bool, syncs: "_Syncs"
-    ) -> None:
+    def __init__(self, path: str, made: Mapping, size: int, syncs: "_Syncs") -> None:
         self.path = path
         """The path with which it was opened or created."""
         self._syncs = syncs
         self.size = size
         """Bytes of the file."""
         self._descriptor = -1
-        try:
-            self._map = Mapping(descriptor, size, readonly)
-        except OSError as error:
-            raise _limit_named(error, path) from None
+        self._map = made
         self.region = Region(self._map)
         """The memory of the whole file; stores into it are not durable before `sync`."""
 
@@ -211,19 +206,19 @@ class RealFiles:
 
     def make_folders(self, path: str) -> None:
         """Create the folder and its parents where they are missing."""
-        os.makedirs(path, exist_ok=True)
-
-    def create(self, path: str, size: int) -> MappedFile:
-        """Create and map a sparse file of `size` zeros. Raises FileExistsError if it exists."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            os.ftruncate(descriptor, size)
-            return RealMappedFile(path, descriptor, size, False, self._syncs)
-        except BaseException:
-            os.unlink(path)
-            raise
-        finally:
-            os.close(descriptor)
+            os.mkdir(path)  # nearly always the parents exist
+        except (FileNotFoundError, FileExistsError):
+            os.makedirs(path, exist_ok=True)
+
+    def create(self, path: str, size: int, reserved: int = 0) -> MappedFile:
+        """Create and map a sparse file of `size` zeros with blocks for its first `reserved` bytes.
+        Raises FileExistsError if it exists; after another error no file is left."""
+        try:
+            made = create_mapped(os.fsencode(path), size, reserved)
+        except OSError as error:
+            raise _limit_named(error, path) from None
+        return RealMappedFile(path, made, size, self._syncs)
 
     def open(self, path: str, *, readonly: bool = False) -> MappedFile:
         """Map an existing file, which must not be empty."""
@@ -236,9 +231,12 @@ class RealFiles:
             size = os.fstat(descriptor).st_size
             if size == 0:
                 raise OSError(errno.EINVAL, "an empty file cannot be mapped", path)
-            return RealMappedFile(path, descriptor, size, readonly, self._syncs)
+            made = Mapping(descriptor, size, readonly)
+        except OSError as error:
+            raise _limit_named(error, path) from None
         finally:
             os.close(descriptor)
+        return RealMappedFile(path, made, size, self._syncs)
 
     def resize(self, path: str, size: int) -> None:
         """Cut the file to `size` bytes, or extend it with zeros, durably on return."""
@@ -506,4 +504,7 @@ def _limit_named(error: OSError, path: str) -> OSError:
     if error.errno == errno.ENOMEM:
         text = f"no memory, or more than {_max_map_count()} mappings (vm.max_map_count)"
         return OSError(errno.ENOMEM, text, path)
+    if error.filename is None:
+        number = error.errno or errno.EIO
+        return OSError(number, os.strerror(number), path)
     return error

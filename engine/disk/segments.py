@@ -232,10 +232,12 @@ class Segments:
         self.count += 1
         self.pool.put(mapped, may_close)
 
-    def create(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
-        """Create the next file, which begins at byte `start`, sparse, and add it; its name is not
-        yet durable. Raises OSError."""
-        mapped = self.pool.files.create(self.path(start), self.file_size)
+    def create(
+        self, start: int, may_close: Callable[[], bool] | None = None, reserved: int = 0
+    ) -> MappedFile:
+        """Create the next file, which begins at byte `start`, sparse but for its first `reserved`
+        bytes, and add it; its name is not yet durable. Raises OSError."""
+        mapped = self.pool.files.create(self.path(start), self.file_size, reserved)
         self.adopt(start, mapped, may_close)
         return mapped
 

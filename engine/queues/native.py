@@ -42,10 +42,20 @@ def make_lane(
     pending: PendingSends,
     dispatch: Callable[[int], None],
     arrived: Callable[[], None],
+    may_add: Callable[[str], bool],
     clock: Callable[[], int] | None,
 ) -> Lane:
     """Make a native path for sends into the log, closed at first. `dispatch(now_ms)`, `arrived()`
-    and `clock()` (epoch ms; None: the system's wall clock) are explained at Lane."""
+    and `clock()` (epoch ms; None: the system's wall clock) are explained at Lane. `may_add(topic)`
+    returns whether a queue of the topic may be added that the native table writes."""
+
+    def add_queue(topic: bytes, queue_id: int) -> bool:
+        name = topic.decode(errors="surrogateescape")
+        may = may_add(name)
+        if may:
+            queues.add(name, queue_id)
+        return may
+
     return Lane(
         log.tail,
         queues.table,
@@ -53,6 +63,7 @@ def make_lane(
         log.config.max_message_size,
         dispatch=dispatch,
         arrived=arrived,
+        add_queue=add_queue,
         clock=clock,
     )
 

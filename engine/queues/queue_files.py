@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
-from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.files import Files, MappedFile
 from turbopump.engine.disk.segments import MappingPool, Segments
 from turbopump.engine.disk.store_paths import queue_folder, topic_folder
 from turbopump.engine.queues.deleted_topics import DeletedTopics
@@ -153,27 +153,33 @@ class ConsumeQueueFiles:
             self.reset(queue)
         at = queue_offset * QUEUE_UNIT_SIZE
         start = segments.start_of(at)
-        if segments.count == 0:
-            self.files.make_folders(segments.folder)
-            queue.names_synced = False
-            region = segments.create(start, lambda: self._may_close(queue, start)).region
-            try:
-                self._reserve(queue, start, at - start)
-            except OSError:
-                self.files.remove(segments.forget_last())
-                raise
-            if at > start:
-                kernel.fill_blank(region, 0, at - start)
-            queue.min_offset = QueueOffset(queue_offset)
-            self.table.changed()
-        elif start == segments.end:
-            segments.create(start, lambda: self._may_close(queue, start))
-            queue.names_synced = False
-        assert segments.contains(at), "room asked for beyond the next unit"
-        region = self.region(queue, start)
-        limit = self._reserve(queue, start, at - start)
+        position = at - start
+        if segments.count and start != segments.end:
+            assert segments.contains(at), "room asked for beyond the next unit"
+            region = self.region(queue, start)
+            limit = self._reserve(queue, start, position)
+        else:
+            limit = _reserve_end(position, self.file_size)
+            region = self._add_file(queue, start, position, limit)
         self.table.attach(queue.slot, region, start // QUEUE_UNIT_SIZE, limit)
         queue.attached = start
+
+    def _add_file(self, queue: ConsumeQueue, start: int, position: int, limit: int) -> Region:
+        """Make the queue's next file, for the unit at `position` of it, with blocks up to `limit`;
+        returns its memory. Raises OSError, and then there is no such file."""
+        segments = queue.segments
+        is_first = segments.count == 0
+        if is_first:
+            self.files.make_folders(segments.folder)
+        mapped = segments.create(start, lambda: self._may_close(queue, start), limit)
+        queue.names_synced = False
+        _expect_units(mapped)
+        if is_first:
+            if position > 0:
+                kernel.fill_blank(mapped.region, 0, position)
+            queue.min_offset = QueueOffset((start + position) // QUEUE_UNIT_SIZE)
+            self.table.changed()
+        return mapped.region
 
     def put(self, queue: ConsumeQueue, log_offset: int, size: int, tags_code: int) -> None:
         """Write the next unit of a queue that is not plain, for the record of `size` bytes at
@@ -307,9 +313,7 @@ class ConsumeQueueFiles:
         limit = _reserve_end(position, self.file_size)
         mapped = queue.segments.mapped(start)
         mapped.reserve(0 if position <= RESERVE_MIN else position, limit)
-        # The next unit's page alone: otherwise the kernel would fill all following pages with
-        # zeros.
-        mapped.expect_random()
+        _expect_units(mapped)
         return limit
 
     def _may_close(self, queue: ConsumeQueue, start: int) -> bool:
@@ -322,6 +326,12 @@ class ConsumeQueueFiles:
         if queue.attached >= 0:
             self.table.attach(queue.slot, None, 0, 0)
             queue.attached = -1
+
+
+def _expect_units(mapped: MappedFile) -> None:
+    """Advise the kernel to load the next unit's page alone: otherwise it would fill all following
+    pages with zeros."""
+    mapped.expect_random()
 
 
 def _reserve_end(position: int, file_size: int) -> int:

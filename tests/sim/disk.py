@@ -404,14 +404,21 @@ class SimDisk:
         folder = self._folders[path] = Folder()
         self._change((self._folders[above], name, folder))
 
-    def create(self, path: str, size: int) -> SimMapped:
+    def create(self, path: str, size: int, reserved: int = 0) -> SimMapped:
         folder, name = self._place(path)
         self.operate(needs_space=True)
         if path in self._files:
             raise FileExistsError(errno.EEXIST, "file exists", path)
         file = self._files[path] = SimFile(size, self.now_ms())
         self._change((folder, name, file))
-        return SimMapped(self, path, file, readonly=False)
+        mapped = SimMapped(self, path, file, readonly=False)
+        if reserved:
+            try:
+                mapped.reserve(0, reserved)
+            except OSError:
+                self.remove(path)
+                raise
+        return mapped
 
     def open(self, path: str, *, readonly: bool = False) -> SimMapped:
         file = self._file(path)

@@ -16,6 +16,7 @@ from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk import config_files
 from turbopump.engine.disk.config_changes import Changes
 from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.segments import Segments
 from turbopump.engine.lifecycle import recovery, truncation
 from turbopump.engine.lifecycle.checkpointer import Checkpointer
 from turbopump.engine.lifecycle.flush_plan import DirtyFiles
@@ -380,7 +381,12 @@ def last_durable_queue_file_expires(patch: Patch) -> None:
 
 def stores_into_holes(patch: Patch) -> None:
     """Queue files get no blocks before they are written: fatal on a full disk."""
-    patch.setattr(ConsumeQueues, "_reserve", lambda self, queue, start, position: self.file_size)
+    real = Segments.create
+
+    def create(self: Segments, start: int, may_close: Any = None, _reserved: int = 0) -> Any:
+        return real(self, start, may_close)
+
+    patch.setattr(Segments, "create", create)
 
 
 def next_log_file_not_synced(patch: Patch) -> None:

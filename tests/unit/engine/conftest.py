@@ -130,9 +130,9 @@ class TroubledFiles(RealFiles):
         if self.fail_sync:
             raise OSError(errno.EIO, "input/output error")
 
-    def create(self, path: str, size: int) -> MappedFile:
+    def create(self, path: str, size: int, reserved: int = 0) -> MappedFile:
         self.check_space()
-        return TroubledMappedFile(self, super().create(path, size))
+        return TroubledMappedFile(self, super().create(path, size, reserved))
 
     def open(self, path: str, *, readonly: bool = False) -> MappedFile:
         return TroubledMappedFile(self, super().open(path, readonly=readonly))

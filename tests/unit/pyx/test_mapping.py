@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.pyx.mapping import Mapping
+from turbopump.pyx.mapping import Mapping, create_mapped
 from turbopump.pyx.region import Region
 
 SIZE = 3 * mmap.PAGESIZE
@@ -95,3 +95,15 @@ def test_a_failed_mapping_is_reported(path: Path) -> None:
             Mapping(descriptor, SIZE, False)
         finally:
             os.close(descriptor)
+
+
+def test_a_made_file_is_mapped_and_closed(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    made = create_mapped(os.fsencode(tmp_path / "new"), SIZE, mmap.PAGESIZE)
+    assert len(os.listdir("/proc/self/fd")) == before
+    memoryview(made)[5:8] = b"xyz"
+    assert (tmp_path / "new").read_bytes()[4:9] == b"\0xyz\0"
+    for size, reserved in ((0, 0), (SIZE, SIZE + 1), (SIZE, -1)):
+        with pytest.raises(ValueError, match="reserved"):
+            create_mapped(os.fsencode(tmp_path / "other"), size, reserved)
+    assert not (tmp_path / "other").exists()

@@ -375,3 +375,37 @@ def test_pulls_give_way_when_all_connections_were_given_enough(reader: Driven) -
     assert max(given) < enough + 3 * 8 * 2000
     assert set(rested) == {0}, "it has had its turn: new ones go before it"
     assert all(decode(reader.responses[opaque][0]).code == 0 for opaque in asked)
+
+
+def test_the_first_message_of_a_queue_is_native_once_its_topic_is_known(driven: Driven) -> None:
+    native, store = driven.lane.send_count, driven.world.broker.store
+    send(driven, 2, queue_id=1)
+    send(driven, 3, queue_id=1)
+    assert driven.lane.send_count == native + 2
+    assert (code(driven, 2), code(driven, 3)) == (0, 0)
+    assert store.max_queue_offset("Plain", 1) == 2
+    send(driven, 4, queue_id=1 << 20)
+    assert driven.lane.send_count == native + 2, "the topic has no such queue"
+
+
+def test_no_queue_is_added_while_its_topic_is_being_deleted(driven: Driven) -> None:
+    native, store = driven.lane.send_count, driven.world.broker.store
+    store.deletions.in_progress.add("Plain")
+    send(driven, 2, queue_id=1)
+    assert driven.lane.send_count == native
+    assert code(driven, 2) == ResponseCode.SERVICE_NOT_AVAILABLE
+    store.deletions.in_progress.discard("Plain")
+    assert store.max_queue_offset("Plain", 1) == 0
+
+
+def test_a_file_that_the_lane_makes_reports_no_arrival_by_itself(reader: Driven) -> None:
+    """Otherwise each new queue would report all queues of its turn again."""
+    store, seen = reader.world.broker.store, list[tuple[str, int]]()
+    store.on_arrival(lambda topic, queue_id, _maximum: seen.append((topic, queue_id)))
+    native = reader.lane.send_count
+    for queue_id in (1, 2):
+        send(reader, 10 + queue_id, queue_id=queue_id)
+    assert reader.lane.send_count == native + 2
+    assert (seen, store.max_queue_offset("Plain", 2)) == ([], 1)
+    store.notify_arrivals()
+    assert [one for one in seen if one[1] in (1, 2)] == [("Plain", 1), ("Plain", 2)]

@@ -188,6 +188,25 @@ def test_a_file_that_goes_while_its_folder_is_listed_takes_no_other_with_it(
     assert RealFiles().list_files(f"{tmp_path}") == [("b", 5), ("c", 5)]
 
 
+def test_a_new_file_may_have_blocks_for_its_beginning(tmp_path: Path) -> None:
+    path = f"{tmp_path}/new"
+    mapped = RealFiles().create(path, 1 << 20, 4096)
+    assert 4096 <= os.stat(path).st_blocks * 512 < 1 << 16
+    assert (os.stat(path).st_size, mapped.region.is_zero(0, 1 << 20)) == (1 << 20, True)
+    with pytest.raises(FileExistsError) as caught:
+        RealFiles().create(path, 1 << 20, 4096)
+    assert caught.value.filename == path
+    assert os.stat(path).st_size == 1 << 20, "the file that existed stays"
+
+
+def test_a_file_that_cannot_be_made_is_not_left(tmp_path: Path) -> None:
+    path = f"{tmp_path}/large"
+    with pytest.raises(OSError, match="large") as caught:
+        RealFiles().create(path, 1 << 62, 4096)
+    assert caught.value.errno == errno.EFBIG
+    assert not os.path.exists(path)
+
+
 def test_a_limit_that_is_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{tmp_path}/file"
     RealFiles().create(path, 4096).close()

@@ -513,9 +513,9 @@ class ReadOnlyFiles(RealFiles):
         if self.readonly:
             raise OSError(errno.EROFS, "read-only file system")
 
-    def create(self, path: str, size: int) -> MappedFile:
+    def create(self, path: str, size: int, reserved: int = 0) -> MappedFile:
         self._check()
-        return super().create(path, size)
+        return super().create(path, size, reserved)
 
     def write(self, path: str, data: bytes, position: int = -1) -> None:
         self._check()

@@ -139,7 +139,7 @@ def test_a_task_that_outlives_its_handler_waits_for_the_close(
 
 
 def test_a_close_waits_for_a_handler_whose_queue_was_given_up(one: ScriptedCluster) -> None:
-    """Also if the handler calls the close; its message has another owner then."""
+    """The close waits even if the handler calls it; its message has another owner then."""
 
     async def story() -> None:
         made = MADE["Consumer"](client())
@@ -172,7 +172,7 @@ def test_a_close_waits_for_a_handler_whose_queue_was_given_up(one: ScriptedClust
 
 @pytest.mark.parametrize("closes_in_s", [1, 100])
 def test_a_close_waits_for_an_operators_message(one: ScriptedCluster, closes_in_s: int) -> None:
-    """Up to the limit of a close, 10 s."""
+    """The wait ends after the limit of a close, 10 s."""
 
     async def story() -> None:
         made = MADE["Consumer"](client())

@@ -96,7 +96,7 @@ def test_a_failed_message_goes_back_to_its_broker(one: ScriptedCluster) -> None:
 
 
 async def await_a_cancelled_task(message: ReceivedMessage) -> None:
-    """A handler that waits for a task of the program which the program has cancelled."""
+    """Wait in a handler for a task of the program which the program has cancelled."""
     if message.body == b"0" and now_ms() < 1_000:
         task = asyncio.create_task(asyncio.sleep(100))
         task.cancel()

@@ -208,8 +208,8 @@ class BrokerNode:
         """Let another broker of the group lead, unregister, answer pending requests, and write
         everything to disk; returns when the store is closed. The last is done even if this is
         cancelled, or an earlier part fails. No effect on a broker that does not run."""
-        await self._store_reopen.stop()
         try:
+            await self._store_reopen.stop()
             if self._runs and self._replicating is not None:
                 await wait_for(self._replicating.hand_over())
         finally:
@@ -221,21 +221,19 @@ class BrokerNode:
         self._lookup.stop()
         self._confirmed = self._store.confirm_log_offset
         self.context.fast.stop()
-        try:
-            await self._metrics.stop()
-            await self._name_servers.unregister_everywhere()
-            self.context.held_pulls.release_all()
-            self.context.pop.waiters.release_all()
-        finally:
-            async with AsyncExitStack() as parts:  # the last one is released first
-                parts.push_async_callback(self._end_store)
-                # lets controllers see at once that another master is to be elected
-                parts.push_async_callback(self._client.close)
-                parts.push_async_callback(self._calls.stop)
-                parts.push_async_callback(self._name_servers.stop)
-                parts.push_async_callback(self._stop_replication)
-                await self._stop_serving()
-                self.context.transactions.write_ops(self._now_ms())
+        async with AsyncExitStack() as parts:  # the last one is released first
+            parts.push_async_callback(self._end_store)
+            # lets controllers see at once that another master is to be elected
+            parts.push_async_callback(self._client.close)
+            parts.push_async_callback(self._calls.stop)
+            parts.push_async_callback(self._name_servers.stop)
+            parts.push_async_callback(self._stop_replication)
+            parts.callback(lambda: self.context.transactions.write_ops(self._now_ms()))
+            parts.push_async_callback(self._stop_serving)
+            parts.callback(self.context.pop.waiters.release_all)
+            parts.callback(self.context.held_pulls.release_all)
+            parts.push_async_callback(self._name_servers.unregister_everywhere)
+            parts.push_async_callback(self._metrics.stop)
         logger.info("broker %s stopped", self._config.broker_name)
 
     async def _end_store(self) -> None:

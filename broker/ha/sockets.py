@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from turbopump.engine.types import Buffer
+from turbopump.net.transport.server import begin_to_serve
 from turbopump.net.wire.hosts import join, split
 
 logger = logging.getLogger(__name__)
@@ -87,14 +88,17 @@ class Sockets:
     async def listen(self, host: str, port: int) -> int:
         """Open the port for replicas on the local address `host` (port 0: a free one); return the
         port. Raises OSError."""
-        self._server = await self._loop.create_server(
+        listener = await self._loop.create_server(
             lambda: _Connection(self, self.next_number()),
             host,
             port,
             backlog=BACKLOG,
             reuse_address=True,
+            start_serving=False,
         )
-        return int(self._server.sockets[0].getsockname()[1])
+        await begin_to_serve(listener)
+        self._server = listener
+        return int(listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Close the port and every connection, and wait until they are closed; unsent bytes are

@@ -62,11 +62,19 @@ class StoreReopen:
 
     async def stop(self) -> None:
         """Cancel a reopening in progress and wait for its end; the broker is running after it, or
-        nothing of it is. No-op without a reopening."""
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        nothing of it is. No-op without a reopening. If this is cancelled, it still waits, and then
+        raises CancelledError."""
+        task, cancelled = self._task, False
+        if task is None:
+            return
+        task.cancel()
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def _reopen(self) -> None:
         logger.warning("the disk accepts syncs again: opening the store again")

@@ -25,7 +25,6 @@ from turbopump.net.wire.command import Command, new_response
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-"""DELETE"""
 
 WHOLE_AFTER: Final = 10
 """Calls of `tick`, about a second apart, after which a file with appended changes is written whole

@@ -24,7 +24,7 @@ from turbopump.controller.raft.actions import (
 )
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
 from turbopump.controller.raft.messages import RaftMessage
-from turbopump.controller.raft.options import SNAPSHOT_MAX, RaftOptions
+from turbopump.controller.raft.options import LOG_BYTES_MAX, SNAPSHOT_MAX, RaftOptions
 from turbopump.engine.types import LONG_AGO_MS
 
 logger = logging.getLogger(__name__)
@@ -170,18 +170,22 @@ class MemberState:
         self.actions.append(Apply(entries))
 
     def ask_for_snapshot(self) -> None:
-        """Add a TakeSnapshot if `snapshot_threshold` entries were committed since the last request
-        or installed snapshot.
+        """Add a TakeSnapshot if `snapshot_threshold` entries, or more than LOG_BYTES_MAX bytes,
+        were committed since the last request or installed snapshot.
 
         Call it after `commit` and the Settle actions of its entries.
         """
-        if self.committed - self._snapshot_asked >= self.options.snapshot_threshold:
+        since, log = self._snapshot_asked, self.log
+        if self.committed <= since:
+            return
+        size = log.base_at(self.committed).pos - log.base_at(since).pos
+        if self.committed - since >= self.options.snapshot_threshold or size > LOG_BYTES_MAX:
             self._snapshot_asked = self.committed
             self.actions.append(TakeSnapshot(self.committed))
 
     def took_snapshot(self, index: int, data: bytes) -> bool:
         """Make `data`, the machine's state after the entry `index`, the snapshot, and remove older
-        entries from the log except for `snapshot_keep`.
+        entries from the log except for `snapshot_keep` and LOG_BYTES_MAX bytes.
 
         False, without effect, if `data` exceeds SNAPSHOT_MAX or a newer snapshot exists.
         """
@@ -196,7 +200,10 @@ class MemberState:
             return False
         assert index <= self.committed, "a snapshot of uncommitted entries"
         snapshot = Snapshot(self.log.base_at(index), data)
-        self.log.compact(max(self.log.base.index, index - self.options.snapshot_keep))
+        kept = max(self.log.base.index, index - self.options.snapshot_keep)
+        while kept < index - 1 and snapshot.base.pos - self.log.base_at(kept).pos > LOG_BYTES_MAX:
+            kept += 1
+        self.log.compact(kept)
         self._keep(snapshot)
         return True
 

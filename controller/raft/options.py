@@ -22,6 +22,11 @@ SNAPSHOT_MAX = 11 << 20
 """Bytes of a snapshot, at most, because it is sent as text in one frame. A larger one is not kept:
 the log then remains complete."""
 
+LOG_BYTES_MAX = 16 << 20
+"""Bytes of entries applied since the last snapshot after which the next one is due, and of entries
+before a snapshot that remain, at most: an entry of a client has up to BODY_MAX bytes, and a
+thousand of them would take gigabytes of memory and disk."""
+
 LEASE_RATIO = 0.8
 """Fraction of its followers' promise that a leader relies on; the rest is for clock drift."""
 
@@ -68,10 +73,11 @@ class RaftOptions:
     rpc_timeout_ms: int = 3000
     """Limit of a transfer of leadership; twice this time after it was sent a call is forgotten."""
     snapshot_threshold: int = 1000
-    """Entries applied since the last snapshot after which the next one is due."""
+    """Entries applied since the last snapshot after which the next one is due, unless their bytes
+    exceed LOG_BYTES_MAX before."""
     snapshot_keep: int = 100
-    """Entries before a snapshot that remain: a follower that misses only these needs no snapshot.
-    At least 1."""
+    """Entries before a snapshot that remain, fewer if they exceed LOG_BYTES_MAX: a follower that
+    misses only these needs no snapshot. At least 1."""
     majority: int = field(init=False, default=0)
     """Number of members in a majority; computed."""
 

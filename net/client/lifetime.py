@@ -53,6 +53,10 @@ class ClientLifetime(ABC):
     """The `_opening` whose client was closed by its own handler."""
     _leavers: frozenset[asyncio.Task[Any]] = frozenset()
     """Tasks of handlers that closed the client, until it is closed."""
+    _running_calls: frozenset[_Call] = frozenset()
+    """Calls of functions of `_as_call` that have not ended."""
+    _calls_ended: asyncio.Future[None] | None = None
+    """Resolves when the last one ends; None: nothing waits for it."""
 
     @abstractmethod
     async def _open(self) -> None:
@@ -130,7 +134,8 @@ class ClientLifetime(ABC):
             if not self._loop.is_closed():
                 raise ClientError("the client was started by another event loop")
             self._loop = self._opening = self._shutting = self._left = None
-            self._leavers = frozenset()
+            self._leavers, self._running_calls = frozenset(), frozenset()
+            self._calls_ended = None
             self._forget()
         return loop
 
@@ -141,13 +146,28 @@ class ClientLifetime(ABC):
             outer = _calls.get()
             call = _Call(self, asyncio.current_task())
             _calls.set((*(one for one in outer if one.runs), call))
+            self._running_calls |= {call}
             try:
                 return await function(argument)
             finally:
                 call.runs = False
                 _calls.set(outer)
+                self._running_calls -= {call}
+                if not self._running_calls:
+                    self._note_idle()
 
         return called
+
+    def _note_idle(self) -> None:
+        if self._calls_ended is not None and not self._calls_ended.done():
+            self._calls_ended.set_result(None)
+
+    async def _wait_for_calls(self, end_s: float) -> None:
+        """Wait until no function of `_as_call` runs, up to `end_s` of the loop's clock."""
+        loop = asyncio.get_running_loop()
+        while self._running_calls and loop.time() < end_s:
+            self._calls_ended = loop.create_future()
+            await asyncio.wait({self._calls_ended}, timeout=end_s - loop.time())
 
     def _end_lifetime(self, shut: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Begin to shut the client, which does not need the caller; returns the task of it."""

@@ -61,3 +61,10 @@ class TaskSet:
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
             logger.error("task %s failed: %s", task.get_name(), error, exc_info=error)
+
+
+def is_being_cancelled() -> bool:
+    """Whether the current task was cancelled: a CancelledError in it may also come from a task of
+    the program that a handler waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -18,6 +18,7 @@ from turbopump.net.grpc.opening import GrpcOpening
 from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.transport.hub import HTTP2
 from turbopump.net.transport.options import TlsSettings
+from turbopump.net.transport.server import begin_to_serve
 from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.transport.tls import TlsSession
 from turbopump.pyx.grpc_lane import GrpcLane
@@ -72,13 +73,16 @@ class GrpcServer:
             self.begin()
         hub = self._hub
         assert hub is not None, "it has begun"
-        self._listener = await hub.loop.create_server(
+        listener = await hub.loop.create_server(
             lambda: GrpcOpening(hub, self._tls),
             host,
             port,
             backlog=self._options.backlog,
             reuse_address=True,
+            start_serving=False,
         )
+        await begin_to_serve(listener)
+        self._listener = listener
         self._tls.start_looking()
         return int(self._listener.sockets[0].getsockname()[1])
 

@@ -132,10 +132,15 @@ class Client:
         """Close every connection within `close_timeout_ms`; pending calls, and all later calls,
         raise ConnectionClosed."""
         self._closed = True
-        for task in list(self._connecting.values()):
+        opening = list(self._connecting.values())
+        for task in opening:
             task.cancel()
-        if self._hub is not None:
-            await self._hub.close(self._options.close_timeout_ms)
+        try:
+            # A connection that opens at this moment belongs to the hub once its task has ended.
+            await asyncio.gather(*opening, return_exceptions=True)
+        finally:
+            if self._hub is not None:
+                await self._hub.close(self._options.close_timeout_ms)
         self._connections.clear()
 
     async def _call(self, address: str, command: Command, deadline: float) -> Command:
@@ -239,7 +244,7 @@ class Client:
             context = None if self._context is None else await self._context.newest_context()
             session = None if context is None else TlsSession(context, server_side=False)
             async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
-                connection = await _connected(loop, lambda: Connection(hub, session), host, port)
+                connection = await _connected(loop, hub, session, host, port)
                 await hub.established(connection)
         except TimeoutError:
             raise ConnectError(f"{address} cannot be reached: timed out") from None
@@ -252,7 +257,7 @@ class Client:
 
 
 async def _connected(
-    loop: asyncio.AbstractEventLoop, make: Callable[[], Connection], host: str, port: int
+    loop: asyncio.AbstractEventLoop, hub: Hub, session: TlsSession | None, host: str, port: int
 ) -> Connection:
     """Connect to another process; raises OSError.
 
@@ -260,12 +265,26 @@ async def _connected(
     end: the connection is then to itself, and would answer its own requests.
     """
     for _ in range(SELF_CONNECTS_MAX):
-        transport, connection = await loop.create_connection(make, host, port)
+        connection = Connection(hub, session)
+        transport = await _connect_to(loop, hub, connection, host, port)
         ends = [transport.get_extra_info(end) for end in ("sockname", "peername")]
         if ends[0] is None or ends[0] != ends[1]:
             return connection
         connection.abort()
     raise OSError("nothing listens there, the port is our own")
+
+
+async def _connect_to(
+    loop: asyncio.AbstractEventLoop, hub: Hub, connection: Connection, host: str, port: int
+) -> asyncio.Transport:
+    """Connect `connection`; raises OSError, and then the hub does not have it."""
+    try:
+        return (await loop.create_connection(lambda: connection, host, port))[0]
+    except BaseException:
+        # uvloop closes the transport of a cancelled connect without `connection_lost`, for which
+        # the hub's close would wait.
+        hub.remove(connection)
+        raise
 
 
 class _ClientHub(Hub):

@@ -93,14 +93,23 @@ class ConnectionSet(Generic[C]):
 
     async def close(self, timeout_ms: int) -> None:
         """Close all connections and wait up to `timeout_ms` for their end; then abort the others
-        and wait up to `timeout_ms` again. Stops the sweeps."""
+        and wait up to `timeout_ms` again. Stops the sweeps. If this is cancelled, all are aborted
+        at once."""
         for connection in list(self.connections):
             connection.close()
-        if not await self.wait(lambda: not self.connections, timeout_ms):
-            for connection in list(self.connections):
-                connection.abort()
-            await self.wait(lambda: not self.connections, timeout_ms)
-        self.stop_sweeping()
+        try:
+            if not await self.wait(lambda: not self.connections, timeout_ms):
+                self._abort_all()
+                await self.wait(lambda: not self.connections, timeout_ms)
+        except asyncio.CancelledError:
+            self._abort_all()
+            raise
+        finally:
+            self.stop_sweeping()
+
+    def _abort_all(self) -> None:
+        for connection in list(self.connections):
+            connection.abort()
 
     async def wait(self, until: Callable[[], bool], timeout_ms: int) -> bool:
         """Wait until `until()` is True, for at most `timeout_ms`, and return its last value. It is

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
+from turbopump.net.transport.server import begin_to_serve
+
 logger = logging.getLogger(__name__)
 
 HEAD_MAX: Final = 16 << 10
@@ -44,7 +46,11 @@ class ScrapeServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen on `port` (0: a free port) and return the port. Raises OSError if it is in use."""
-        self._listener = await asyncio.start_server(self._connected, host, port, limit=HEAD_MAX)
+        listener = await asyncio.start_server(
+            self._connected, host, port, limit=HEAD_MAX, start_serving=False
+        )
+        await begin_to_serve(listener)
+        self._listener = listener
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:

@@ -39,6 +39,17 @@ _REFUSAL = "[REJECTREQUEST]too many connections, the limit is {}"
 _GO_AWAY = "please go away"
 
 
+async def begin_to_serve(listener: asyncio.Server) -> None:
+    """Accept connections on the bound ports of a server made with `start_serving=False`. If that
+    fails or is cancelled, the ports are closed: the loop's `create_server` would leave them open.
+    Raises OSError."""
+    try:
+        await listener.start_serving()
+    except BaseException:
+        listener.close()
+        raise
+
+
 class Server:
     """Serves a dispatcher on the ports that `start` opens. Loop thread only.
 
@@ -99,7 +110,9 @@ class Server:
             port,
             backlog=self._options.backlog,
             reuse_address=True,
+            start_serving=False,
         )
+        await begin_to_serve(listener)
         if self._hub is None:
             self._hub = hub
             hub.start_sweeping()

@@ -39,7 +39,7 @@ from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
 from turbopump.net.client.receiving import received_messages
 from turbopump.net.client.sending import check_group, check_topic
 from turbopump.net.client.shared_client import SharedClient, instance_of
-from turbopump.net.client.tasks import TaskSet
+from turbopump.net.client.tasks import TaskSet, is_being_cancelled
 from turbopump.net.transport.dispatcher import Response
 from turbopump.net.wire.bodies import as_int, as_object, dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -260,10 +260,13 @@ class Consumer(ClientLifetime):
         if self._closed or not self._started_ms:
             return
         self._closed = True
+        end_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         await self._background.cancel()
         self._delivery.stop()
         await self._balancer.close(timeout_ms if self._handler is not None else 0)
         await self._pulls.cancel()
+        # Handlers of queues that were given up, and of messages that an operator sent.
+        await self._wait_for_calls(end_s)
         await self._handlers.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -377,10 +380,10 @@ class Consumer(ClientLifetime):
                 raise ClientError("this consumer has no handler")
             if await self._handler(message) is Outcome.RETRY:
                 result = "CR_LATER"
-        except asyncio.CancelledError:
-            response.resolve(None)
-            raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if is_being_cancelled():
+                response.resolve(None)
+                raise
             logger.exception("the handler failed on a message that an operator sent")
             result, remark = "CR_THROW_EXCEPTION", repr(error)
         body = dump(

@@ -22,7 +22,7 @@ from turbopump.net.client.consuming.ready_queues import ReadyQueues
 from turbopump.net.client.errors import InvalidArgument, expect
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import Outcome
-from turbopump.net.client.tasks import TaskSet
+from turbopump.net.client.tasks import TaskSet, is_being_cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +211,9 @@ class Delivery:
         begin_ms = now_ms()
         try:
             outcome = await handler(message)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
+            if is_being_cancelled():
+                raise
             logger.exception("the handler failed on message %s", message.message_id)
             outcome = Outcome.RETRY
         took_ms = now_ms() - begin_ms

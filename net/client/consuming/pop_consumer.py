@@ -28,7 +28,7 @@ from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, Outcome
 from turbopump.net.client.sending import check_topic
 from turbopump.net.client.shared_client import SharedClient, instance_of
-from turbopump.net.client.tasks import TaskSet
+from turbopump.net.client.tasks import TaskSet, is_being_cancelled
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import ALL
@@ -309,7 +309,9 @@ class PopConsumer(ClientLifetime):
                     if self._instance.steady_ms() < end_ms:
                         await self._settled(message, self._options.invisible_ms)
                 return running.result() is Outcome.ACK
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                if is_being_cancelled():
+                    raise
                 logger.exception("the handler failed on message %s", message.message_id)
                 return False
             finally:

@@ -18,6 +18,7 @@ from turbopump.broker.config.config import load_config
 from turbopump.broker.container import node as container
 from turbopump.broker.container.config import ContainerConfig
 from turbopump.broker.node import BrokerNode
+from turbopump.broker.registration.name_servers import NameServers
 from turbopump.controller.node import ControllerNode
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
@@ -287,6 +288,7 @@ def test_a_cancelled_stop_closes_every_part(
     ("make", "place"),
     [
         (broker, "broker.scheduled.transactions:Transactions.write_ops"),
+        (broker, "broker.node:NameServers.unregister_everywhere"),
         (name_server, "namesrv.node:Server.stop"),
         (controller, "controller.node:Server.stop"),
         (proxy, "proxy.node:GrpcServer.stop"),
@@ -327,5 +329,38 @@ def test_a_container_whose_port_does_not_close_ends_its_thread(
         assert held()[1] == before[1]
         await node.stop()
         await assert_released(before)
+
+    uvloop.run(run())
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["broker.node:MetricsExporter.stop", "broker.node:NameServers.unregister_everywhere"],
+)
+def test_a_stop_that_fails_at_its_begin_skips_no_later_part(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Name servers are notified, held requests answered, and waiting op messages written."""
+    done: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        return lambda *_given: done.append(name)
+
+    async def unregister(_name_servers: NameServers) -> None:
+        done.append("unregister")
+
+    async def run() -> None:
+        node: Any = broker(tmp_path)
+        await node.start()
+        with monkeypatch.context() as block:
+            block.setattr(NameServers, "unregister_everywhere", unregister)
+            block.setattr(node.context.held_pulls, "release_all", noted("pulls"))
+            block.setattr(node.context.pop.waiters, "release_all", noted("pops"))
+            block.setattr(node.context.transactions, "write_ops", noted("ops"))
+            with planted(monkeypatch, place), pytest.raises(PlantedError):
+                await node.stop()
+        await node._metrics.stop()
+        assert ("unregister" in done) == ("Metrics" in place)
+        assert "pulls" in done and "ops" in done[done.index("pops") :]
 
     uvloop.run(run())

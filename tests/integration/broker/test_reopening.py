@@ -117,6 +117,35 @@ def test_a_stop_meanwhile(tmp_path: Path, connect: Any, healed: bool) -> None:
     uvloop.run(run())
 
 
+@pytest.mark.parametrize("turns", [0, 1, 20])
+def test_a_stop_that_is_cancelled_while_the_store_is_reopened(
+    tmp_path: Path, connect: Any, turns: int
+) -> None:
+    """It closes the store, if the reopening has not closed it, before it raises."""
+
+    async def run() -> None:
+        files = TroubledFiles()
+        async with serving(tmp_path, files, connect) as (node, caller):
+            assert (await caller.send(b"first")).code == 0
+            files.fail_sync = True
+            assert (await caller.send(b"second")).code != 0
+            files.fail_sync = False
+            while node._store_reopen._task is None:
+                await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            stopping = asyncio.create_task(node.stop())
+            await asyncio.sleep(0)
+            stopping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await stopping
+            assert not node._runs and node._store_reopen._task.done()
+            async with serving(tmp_path, files, connect) as (_, other):
+                assert (await other.send(b"third")).code == 0
+
+    uvloop.run(run())
+
+
 def test_a_store_that_cannot_be_opened_yet_is_tried_again(
     tmp_path: Path, connect: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

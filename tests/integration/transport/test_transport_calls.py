@@ -7,7 +7,7 @@ import pytest
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.calls import Calls
-from turbopump.net.transport.client import DOUBTED_MAX
+from turbopump.net.transport.client import DOUBTED_MAX, Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import (
     CallTimeout,
@@ -356,6 +356,28 @@ def test_waiting_calls_are_bounded_and_fail_at_close(run, serve, connect) -> Non
             for one in waiting:
                 with pytest.raises(ConnectionClosed):
                     await one
+
+    run(main())
+
+
+def test_a_close_ends_a_connection_that_is_being_opened(run, serve) -> None:
+    """Closed at any wait of the connecting, it leaves no connection."""
+
+    async def main() -> None:
+        async with serve(ServerOptions(stop_grace_ms=0)) as served:
+            for turns in range(12):
+                client = Client(lambda: 0, options=RemotingOptions(close_timeout_ms=2_000))
+                calling = asyncio.create_task(
+                    client.call(served.address, new_request(HOLD), 60_000)
+                )
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                async with asyncio.timeout(1.5):
+                    await client.close()
+                assert not client._connecting, "a connection is being opened"
+                with pytest.raises(ConnectionClosed):
+                    await calling
+            await served.until(lambda: not served.server.peers)
 
     run(main())
 

@@ -2,13 +2,19 @@
 
 import asyncio
 import contextlib
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from turbopump.broker.ha.sockets import Sockets
+from turbopump.net.grpc.server import GrpcServer
 from turbopump.net.transport import server
+from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
+from turbopump.net.transport.scrape import ScrapeServer
 from turbopump.net.wire.command import Command, encode, new_request, new_response
 
 ECHO, HOLD, LARGE = 10, 11, 20
@@ -265,5 +271,54 @@ def test_calls_wait_for_room_to_write(run, listen, connect) -> None:
             (connection,) = client._hub.connections
             assert connection._transport.get_write_buffer_size() < 1024 * KB
             connection.abort()
+
+    run(main())
+
+
+def listening_ports() -> set[str]:
+    """The inodes of this process's sockets that listen on an IPv4 port."""
+    own = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            own.add(os.readlink(f"/proc/self/fd/{number}"))
+    rows = [row.split() for row in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return {row[9] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own}
+
+
+def servers() -> list[tuple[Any, Any]]:
+    """A server of each kind, and its function that opens a port."""
+
+    async def scraped(_accept: str) -> tuple[bytes, str]:
+        return b"", ""
+
+    made = (
+        server.Server(Dispatcher(), None, lambda: 0),
+        GrpcServer({}),
+        ScrapeServer(scraped),
+        Sockets(Any),  # type: ignore[arg-type]
+    )
+    return [(one, one.listen if isinstance(one, Sockets) else one.start) for one in made]
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_a_start_that_is_cancelled_at_any_wait_leaves_no_port(run, kind: int) -> None:
+    async def main() -> None:
+        before = listening_ports()
+        for turns in range(50):
+            one, start = servers()[kind]
+            starting = asyncio.create_task(start("127.0.0.1", 0))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            is_done = starting.done()
+            starting.cancel()
+            await asyncio.wait({starting})
+            if is_done:
+                break
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert listening_ports() == before
+            await one.stop()
+        await one.stop()
+        assert turns > 1 and starting.result() > 0
 
     run(main())

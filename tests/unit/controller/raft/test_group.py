@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.sim.raft.group import Group
 
+from turbopump.controller.raft import member_state
 from turbopump.controller.raft.actions import Committed, Failed, SaveTerm
 from turbopump.controller.raft.log import Log
 from turbopump.controller.raft.member_state import MemberState, RaftRole, Restored
@@ -127,6 +128,27 @@ def test_snapshots_bound_the_log_and_bring_a_follower_up() -> None:
     group.tick(5000)
     assert group.machines[lagging].applied == group.machines[leader].applied
     assert len(group.machines[lagging].applied) >= 100
+
+
+def test_snapshots_bound_the_bytes_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of clients are large: a thousand of them would be gigabytes."""
+    monkeypatch.setattr(member_state, "LOG_BYTES_MAX", 1_000)
+    group = Group(3, snapshot_threshold=10_000, snapshot_keep=100)
+    leader = group.elect()
+    lagging = next(peer for peer in group.peers if peer != leader)
+    group.stop(lagging)
+    largest = 0
+    for number in range(60):
+        group.append(leader, b"%03d" % number * (100 if number % 20 else 1_000))
+        group.settle()
+        logs = [raft.member.log for raft in group.rafts.values()]
+        largest = max(largest, *(log.end_pos - log.base.pos for log in logs))
+    assert largest < 8_000, "kept, since the snapshot, and the largest entry"
+    assert all(len(log.entries()) > 1 for log in logs)
+    group.start(lagging)
+    group.tick(5_000)
+    assert group.machines[lagging].applied == group.machines[leader].applied
+    assert len(group.machines[lagging].applied) >= 60
 
 
 def test_more_entries_of_an_old_term_than_the_leader_has() -> None:

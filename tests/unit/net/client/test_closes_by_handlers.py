@@ -9,8 +9,10 @@ import pytest
 from tests.unit.net.client.cluster import (
     TOPIC,
     ScriptedCluster,
+    Stored,
     now_ms,
     play,
+    record_bytes,
 )
 from tests.unit.net.client.consuming.popping import PoppingBroker, add_popping
 from tests.unit.net.client.lives import MADE, client, nothing_is_left
@@ -131,6 +133,69 @@ def test_a_task_that_outlives_its_handler_waits_for_the_close(
         one.named("a").put(b"x")
         await asyncio.sleep(2)
         assert started[0].result() is None
+        await nothing_is_left(one)
+
+    play(story())
+
+
+def test_a_close_waits_for_a_handler_whose_queue_was_given_up(one: ScriptedCluster) -> None:
+    """The close waits even if the handler calls it; its message has another owner then."""
+
+    async def story() -> None:
+        made = MADE["Consumer"](client())
+        entered, goes_on = asyncio.Event(), asyncio.Event()
+        ends: list[int] = []
+
+        async def closes(_message: ReceivedMessage) -> None:
+            entered.set()
+            await goes_on.wait()
+            await made.close()
+            await asyncio.sleep(1)
+            ends.append(now_ms())
+
+        made.on_message(closes)
+        await made.start()
+        one.named("a").put(b"x")
+        await entered.wait()
+        made.unsubscribe(TOPIC)
+        await asyncio.sleep(5)
+        assert all(queue.topic != TOPIC for queue in made.queues)
+        goes_on.set()
+        await asyncio.sleep(0)
+        began_ms = now_ms()
+        await made.close()
+        assert ends == [began_ms + 1_000] == [now_ms()]
+        await nothing_is_left(one)
+
+    play(story())
+
+
+@pytest.mark.parametrize("closes_in_s", [1, 100])
+def test_a_close_waits_for_an_operators_message(one: ScriptedCluster, closes_in_s: int) -> None:
+    """The wait ends after the limit of a close, 10 s."""
+
+    async def story() -> None:
+        made = MADE["Consumer"](client())
+        ends: list[int] = []
+
+        async def closes(_message: ReceivedMessage) -> None:
+            await made.close()
+            await asyncio.sleep(closes_in_s)
+            ends.append(now_ms())
+
+        made.on_message(closes)
+        await made.start()
+        fields = {"consumerGroup": "G", "clientId": made.client_id, "brokerName": "a"}
+        record = record_bytes((TOPIC, 0), 5, Stored(b"x"))
+        later = one.ask_client(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record)
+        await asyncio.sleep(0)
+        began_ms = now_ms()
+        await made.close()
+        if closes_in_s == 1:
+            assert ends == [began_ms + 1_000]
+            assert b"CR_SUCCESS" in later.value.body
+        else:
+            assert not ends and now_ms() == began_ms + 10_000
         await nothing_is_left(one)
 
     play(story())

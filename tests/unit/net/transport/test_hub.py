@@ -1,6 +1,7 @@
 """The common limit of connections: the choice of the connection to close when all together have too
 many unsent bytes."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -88,3 +89,20 @@ def test_a_stepped_clock_of_handlers_moves_no_limit_of_connections(step_ms: int)
     assert (live.ends, half_sent.ends) == (["close"], ["abort"])
     hub.dispatch(new_request(1), Peer("x:1", b"", None), None)  # type: ignore[arg-type]
     assert handled == [wall_ms], "handlers receive the stepped time"
+
+
+def test_a_cancelled_close_leaves_no_connection_and_no_sweep() -> None:
+    async def story() -> None:
+        hub = Hub(Dispatcher(), ServerOptions(), lambda: 0, asyncio.get_running_loop())
+        hub.start_sweeping()
+        stuck = Quiet(hub.clock())
+        hub.connections.add(stuck)  # type: ignore[arg-type]
+        closing = asyncio.create_task(hub.close(60_000))
+        await asyncio.sleep(0)
+        assert stuck.ends == ["close"]
+        closing.cancel()
+        await asyncio.wait({closing})
+        assert closing.cancelled() and stuck.ends == ["close", "abort"]
+        assert hub._sweeper is None
+
+    asyncio.run(story())

@@ -95,6 +95,28 @@ def test_a_failed_message_goes_back_to_its_broker(one: ScriptedCluster) -> None:
     assert broker.committed["G", TOPIC, 0] == 2, "the broker has them again"
 
 
+async def await_a_cancelled_task(message: ReceivedMessage) -> None:
+    """Wait in a handler for a task of the program which the program has cancelled."""
+    if message.body == b"0" and now_ms() < 1_000:
+        task = asyncio.create_task(asyncio.sleep(100))
+        task.cancel()
+        await task
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_cancelled_task_of_the_program_is_a_failure_of_the_handler(
+    one: ScriptedCluster, ordered: bool
+) -> None:
+    broker = fill(one, 2)
+    seen = consume(await_a_cancelled_task, 3, ordered=ordered)
+    if ordered:
+        assert [(at, body) for at, body, _ in seen] == [(0, b"0"), (1000, b"0"), (1000, b"1")]
+    else:
+        assert [body for _, body, _ in seen] == [b"0", b"1"]
+        assert [row["offset"] for row in broker.back] == ["0"]
+    assert broker.committed["G", TOPIC, 0] == 2
+
+
 def test_where_its_broker_refuses_it_goes_to_the_retry_topic(one: ScriptedCluster) -> None:
     broker = fill(one, 1, reconsume_times=2)
     one.fail("a", BACK, REFUSED)
@@ -310,7 +332,7 @@ def test_an_operators_message_runs_the_handler(one: ScriptedCluster) -> None:
         made = Consumer("G", NAME_SERVER, client_options=options(instance_name="unit"))
         made.subscribe(TOPIC)
         async with made:
-            for handle in (None, fail_first, fail):
+            for handle in (None, fail_first, fail, await_a_cancelled_task):
                 if handle is not None:
                     made.on_message(handle)
                 later = one.ask_client(
@@ -325,4 +347,5 @@ def test_an_operators_message_runs_the_handler(one: ScriptedCluster) -> None:
     assert b'"consumeResult":"CR_THROW_EXCEPTION"' in outcomes[0] and b"no handler" in outcomes[0]
     assert b'"consumeResult":"CR_LATER"' in outcomes[1]
     assert b'"consumeResult":"CR_THROW_EXCEPTION"' in outcomes[2] and b"ValueError" in outcomes[2]
+    assert b"CancelledError" in outcomes[3]
     assert not one.made(BACK), "it is not the group's own message"

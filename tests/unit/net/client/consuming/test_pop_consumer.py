@@ -320,6 +320,22 @@ def test_close_does_not_wait_for_a_broker_that_has_nothing(
     assert cluster.open == 0
 
 
+def test_a_cancelled_task_of_the_program_is_a_failure_of_the_handler(
+    broker: PoppingBroker,
+) -> None:
+    fill(broker, 2)
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            task = asyncio.create_task(asyncio.sleep(100))
+            task.cancel()
+            await task
+
+    run(consumer(handle), 1)
+    assert broker.put_off == [(0, 0, RETRY_MS[0])]
+    assert broker.acked == [1]
+
+
 def test_a_close_from_within_a_handler_does_not_wait_for_itself(broker: PoppingBroker) -> None:
     fill(broker, 1)
     closed: list[int] = []

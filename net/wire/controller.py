@@ -227,6 +227,7 @@ def decode_peers(peers: str) -> dict[str, str]:
 
 
 def _ids(members: dict[str, Any]) -> frozenset[int]:
+    """Read the broker ids of the member syncStateSet; raises BadBody."""
     return frozenset(items(members, "syncStateSet", _id))
 
 

@@ -35,8 +35,8 @@ MESSAGES_MAX: Final = 32
 
 
 class CheckPointKey(NamedTuple):
-    """Fields that a check point and its acknowledgements share: the popped queue, the queue offset
-    `start`, which names the check point, and the time of the pop (epoch ms)."""
+    """Fields that a check point and its acknowledgements share: the popped queue, the queue
+    offset `start`, which names the check point, and the time of the pop (epoch ms)."""
 
     topic: str
     group: str
@@ -213,6 +213,7 @@ def _key(members: dict[str, Any]) -> CheckPointKey:
 
 
 def _natural(members: dict[str, Any], name: str) -> int:
+    """Read a number member that is not negative; raises BadBody."""
     value = number(members, name)
     if value < 0:
         raise BadBody(f"{name} is {value}")

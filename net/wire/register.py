@@ -113,6 +113,7 @@ def _encode_compressed(body: RegisterBrokerBody) -> bytes:
 
 
 def _sized(data: bytes) -> bytes:
+    """Return the bytes after their length as 4 bytes."""
     return len(data).to_bytes(4, "big") + data
 
 
@@ -138,6 +139,7 @@ def _decode_compressed(body: Buffer, version: int) -> Steps[RegisterBrokerBody]:
 
 
 def _topic_of(info: dict[str, Any]) -> str:
+    """Return the topic of a static topic's mapping; raises BadBody."""
     topic = info.get("topic")
     if not isinstance(topic, str):
         raise BadBody("a mapping of the registration names no topic")
@@ -145,6 +147,8 @@ def _topic_of(info: dict[str, Any]) -> str:
 
 
 def _inflate(body: Buffer) -> Steps[bytes]:
+    """Decompress a registration in steps of INFLATED_STEP bytes. Raises BadBody for other bytes
+    than zlib's, and for over INFLATED_MAX bytes."""
     inflater = zlib.decompressobj()
     pieces: list[bytes] = []
     size = at = 0
@@ -179,9 +183,11 @@ class _Reader:
 
     @property
     def remaining(self) -> int:
+        """Number of bytes not read yet."""
         return len(self._data) - self._at
 
     def count(self, what: str) -> int:
+        """Read the number of the elements that follow; `what` names the elements in a BadBody."""
         number = self._int32(what)
         # Each element has 4 length bytes, so a count is checked before any allocation.
         if not 0 <= number <= min(self.remaining // 4, TOPICS_MAX):
@@ -189,6 +195,7 @@ class _Reader:
         return number
 
     def piece(self, what: str) -> bytes:
+        """Read the bytes that a length precedes; `what` names them in a BadBody."""
         size = self._int32(what)
         if not 0 <= size <= self.remaining:
             raise BadBody(f"the registration has a {what} of {size} bytes, {self.remaining} left")

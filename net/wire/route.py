@@ -223,4 +223,5 @@ class ClusterInfo:
 
 
 def _texts(value: Any) -> list[str]:
+    """Convert a JSON list to texts; null is empty. Raises BadBody."""
     return items({"element": value}, "element", as_text)

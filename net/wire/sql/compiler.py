@@ -93,11 +93,13 @@ class _Operand(NamedTuple):
 
     @property
     def is_number(self) -> bool:
+        """Whether the operand is a numeric constant."""
         return self.compare in (kernel.COMPARE_INT, kernel.COMPARE_LONG, kernel.COMPARE_DOUBLE)
 
 
 class _Operator(NamedTuple):
-    """An entry of the operator stack; `jump` is an op whose target is the end of its result."""
+    """An entry of the operator stack; `jump` is the number of an op whose jump target must be
+    set to the end of the operator's result."""
 
     name: str
     level: int
@@ -139,6 +141,9 @@ def program_of(expression: str) -> bytes:
 
 
 class _Compiler:
+    """The compiler of one expression; its methods read words, and raise SqlError where a word
+    cannot stand."""
+
     def __init__(self, expression: str) -> None:
         self._expression = expression
         self._words: Iterator[SqlWord] = words(expression)
@@ -170,12 +175,14 @@ class _Compiler:
         return word
 
     def _unexpected(self) -> SqlError:
+        """Return the error for the current word, which cannot stand here."""
         word = self._word
         if word.kind == END:
             return SqlError("It ends too early")
         return SqlError(f"{word.text[:40]!r} at character {word.at + 1} cannot stand there")
 
     def _wait(self, operator: _Operator) -> None:
+        """Push an operator that waits for its operand; raises SqlError beyond NESTING_MAX."""
         if len(self._operators) == NESTING_MAX:
             raise SqlError(f"It is nested over {NESTING_MAX} deep")
         self._operators.append(operator)
@@ -284,6 +291,7 @@ class _Compiler:
         return True
 
     def _close(self) -> None:
+        """Read a closing bracket: apply all operators since the opening bracket."""
         self._reduce(_OR)
         if not self._operators or self._operators[-1].name != "(":
             raise self._unexpected()
@@ -349,21 +357,23 @@ class _Compiler:
         if operand.kind is _Kind.PROPERTY:
             self._program.add(kernel.CAST)
         elif operand.kind not in (_Kind.BOOLEAN, _Kind.TRUTH):
-            raise SqlError(f"{_said(operand)} is no condition")
+            raise SqlError(f"{_operand_text(operand)} is no condition")
 
     def _ordered(self, operand: _Operand) -> None:
         """Check an operand of an ordering comparison
         (ComparisonExpression.checkLessThanOperand)."""
         is_text = operand.kind is _Kind.CONSTANT and not operand.is_number
         if is_text or operand.kind in (_Kind.BOOLEAN, _Kind.TRUTH):
-            raise SqlError(f"{_said(operand)} cannot be compared by <, <=, > or >=")
+            raise SqlError(f"{_operand_text(operand)} cannot be compared by <, <=, > or >=")
 
     def _equal(self, left: _Operand, right: _Operand) -> None:
+        """Write the ops of `left` = `right`, as one op for a property and a constant. Raises
+        SqlError for NULL."""
         for one in (left, right):
             if one.kind is _Kind.TRUTH and one.value is None:
                 raise SqlError("NULL cannot be compared; there is IS NULL")
         if left.kind is _Kind.TRUTH and right.kind is _Kind.CONSTANT:
-            raise SqlError(f"{_said(left)} cannot be compared with {_said(right)}")
+            raise SqlError(f"{_operand_text(left)} cannot be compared with {_operand_text(right)}")
         if left.kind is _Kind.PROPERTY and right.compare >= 0:
             self._program.take_back(right.start)
             self._program.take_back(left.start)
@@ -396,6 +406,7 @@ class _Compiler:
         )
 
     def _is_null(self) -> None:
+        """Read IS NULL or IS NOT NULL and write its ops."""
         self._next()
         self._reduce(_EQUALITY)
         negates = self._word.kind == "NOT"
@@ -411,14 +422,16 @@ class _Compiler:
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
     def _string(self) -> str:
+        """Read a text literal and return its value."""
         if self._word.kind != TEXT:
             raise self._unexpected()
         return str(_literal(self._next()))
 
     def _in(self, negates: bool) -> None:
+        """Read the list of IN and write its op; `negates`: NOT IN."""
         operand = self._operands.pop()
         if operand.kind is not _Kind.PROPERTY:
-            raise SqlError(f"IN asks for a property, not for {_said(operand)}")
+            raise SqlError(f"IN asks for a property, not for {_operand_text(operand)}")
         members: set[bytes] = set()
         wanted = "("
         while self._word.kind == wanted:
@@ -433,6 +446,8 @@ class _Compiler:
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
     def _search(self, op: int, negates: bool) -> None:
+        """Read the text of CONTAINS, STARTSWITH or ENDSWITH, which `op` names, and write the op;
+        `negates`: after NOT."""
         operand, wanted = self._operands.pop(), self._string()
         self._searches += op == kernel.CONTAINS
         if self._searches > SEARCHES_MAX:
@@ -510,7 +525,7 @@ def _literal(word: SqlWord) -> str | int | float:
     return value
 
 
-def _said(operand: _Operand) -> str:
+def _operand_text(operand: _Operand) -> str:
     """Format an operand for an error."""
     if operand.value is None:
         return operand.kind.value if operand.kind is not _Kind.TRUTH else "NULL"

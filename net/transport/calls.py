@@ -57,6 +57,7 @@ class Calls:
     async def _ask(
         self, address: str, request: Command, timeout_ms: int, later: Deferred[Command | str]
     ) -> None:
+        """Send the request and resolve `later` to the answer or the reason of a failure."""
         try:
             response: Command | str = await self._client.call(address, request, timeout_ms)
         except RemotingError as error:

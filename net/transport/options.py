@@ -206,6 +206,8 @@ class RemotingOptions(ConnectionOptions):
 
 
 def _given(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Read the attributes of the settings class `kind` from properties; raises ValueError naming
+    the key."""
     return {attribute: _value(one, properties) for attribute, one in keys_of(kind).items()}
 
 

@@ -214,5 +214,6 @@ class _ServerHub(Hub):
 
 
 def _connections_of_process() -> int:
+    """Return the number of connections that the process's limit of open files allows."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if files == resource.RLIM_INFINITY else max(1, files - OTHER_FILES)

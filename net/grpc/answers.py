@@ -60,9 +60,9 @@ def check_head(metadata: Mapping[bytes, bytes]) -> None:
 
 
 def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError | None:
-    """The error of an ended call, from its headers and trailers in `metadata`; None for OK. `held`:
-    bytes of an incomplete message; `error`: the error code of the HTTP/2 stream, 0 without one.
-    Without `grpc-status` the code is UNAVAILABLE."""
+    """Return the error of an ended call, from its headers and trailers in `metadata`; None for
+    OK. `held`: bytes of an incomplete message; `error`: the error code of the HTTP/2 stream, 0
+    without one. Without `grpc-status` the code is UNAVAILABLE."""
     raw_status = metadata.get(b"grpc-status", b"")
     if not raw_status.isdigit() or len(raw_status) > STATUS_DIGITS_MAX:
         text = f"the server ended the call without a status ({error})"
@@ -72,10 +72,13 @@ def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError
             return GrpcError(GrpcCode.INTERNAL, "the answer ends within a message")
         return None
     code = GrpcCode(int(raw_status)) if int(raw_status) in _CODES else GrpcCode.UNKNOWN
-    return GrpcError(code, plain(metadata.get(b"grpc-message", b"")) or _name(code, raw_status))
+    return GrpcError(
+        code, plain(metadata.get(b"grpc-message", b"")) or _describe_status(code, raw_status)
+    )
 
 
-def _name(code: GrpcCode, raw_status: bytes) -> str:
+def _describe_status(code: GrpcCode, raw_status: bytes) -> str:
+    """Describe a status for an error whose server sent no `grpc-message`."""
     return f"status {raw_status.decode()}, {code.name}, without a message"
 
 

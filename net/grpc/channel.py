@@ -196,6 +196,8 @@ class GrpcChannel:
             await connection.close()
 
     async def _connected(self) -> "_Connection":
+        """Return the open connection, or open one. Raises ConnectionClosed after `close`, else
+        ConnectError."""
         async with self._opening:
             if self._closed:
                 raise ConnectionClosed("the client is closed")
@@ -205,6 +207,7 @@ class GrpcChannel:
             return connection
 
     async def _open(self) -> "_Connection":
+        """Open a new connection within the timeout; raises ConnectError."""
         try:
             host, port = split(self.address)
             async with asyncio.timeout(self._connect_s):
@@ -242,7 +245,8 @@ class _Connection(asyncio.Protocol):
 
     @property
     def takes_calls(self) -> bool:
-        """Whether new calls can begin."""
+        """Whether new calls can begin on this connection: it is open, and the server announced
+        no end."""
         return self._transport is not None and not self._leaves
 
     def begin(
@@ -368,6 +372,8 @@ class _Connection(asyncio.Protocol):
             self._over.set_result(None)
 
     def _on_event(self, kind: int, stream_id: int, what: object) -> None:
+        """Handle an event of the HTTP/2 session: `what` is headers, data or an error code, as
+        `kind` demands. A GrpcError resets the stream and ends its call."""
         if kind == AWAY:
             self._leaves = True
             return
@@ -386,6 +392,8 @@ class _Connection(asyncio.Protocol):
             call.end_silently(error)
 
     def _on_headers(self, call: OutgoingCall, headers: _Pairs | None) -> None:
+        """Store the headers or trailers of an answer; None: they were too large. Raises
+        GrpcError."""
         if headers is None:
             raise GrpcError(GrpcCode.INTERNAL, "the headers of the answer are too large")
         fields = dict(headers)
@@ -398,6 +406,7 @@ class _Connection(asyncio.Protocol):
             call.reader = MessageReader(MESSAGE_MAX, is_gzip)
 
     def _on_data(self, call: OutgoingCall, data: bytes) -> None:
+        """Pass the messages that are complete now to the call. Raises GrpcError."""
         if call.reader is None:
             raise GrpcError(GrpcCode.INTERNAL, "an answer without headers")
         for message in call.reader.feed(data):
@@ -410,6 +419,8 @@ class _Connection(asyncio.Protocol):
         call.end_silently(outcome(call.metadata, held, error or 0))
 
     def _ping(self) -> None:
+        """Send a PING every PING_S, or close the connection if no byte arrived since the last
+        PING."""
         if not self._heard:
             self._break("it does not answer a PING")
             return
@@ -419,6 +430,8 @@ class _Connection(asyncio.Protocol):
         self._write()
 
     def _write(self) -> None:
+        """Write the session's bytes until the socket's buffer is full, and handle the events
+        that come with them; close the transport after the session's end."""
         transport = self._transport
         try:
             while transport is not None and not self._blocked:
@@ -437,6 +450,7 @@ class _Connection(asyncio.Protocol):
             transport.close()
 
     def _break(self, text: str) -> None:
+        """Log the reason and abort the connection; its calls end when it is lost."""
         logger.info("closed the connection to %s: %s", self._address, text)
         self._why = text
         self._leaves = True

@@ -51,6 +51,7 @@ class Health:
                 call.send(state)
 
     def _state(self) -> bytes:
+        """Return the encoded HealthCheckResponse of the state now."""
         return SERVING if self._serves() else NOT_SERVING
 
     def _check(self, call: GrpcCall, message: bytes) -> None:

@@ -114,6 +114,7 @@ def _check_system(system: Any, now_ms: int) -> None:
 
 
 def _check_type(system: Any, topic: TopicConfig) -> None:
+    """Raises RpcRefused unless the topic accepts the message's type."""
     if system.HasField("lite_topic") or system.HasField("priority"):
         raise RpcRefused(Code.NOT_IMPLEMENTED, "light topics and priorities are not supported")
     expected, actual = type_of(topic), kind_of(system).name
@@ -126,8 +127,8 @@ def _check_type(system: Any, topic: TopicConfig) -> None:
 
 
 def kind_of(system: Any) -> MessageType:
-    """The type of a message by the fields of its SystemProperties; the client's own type counts for
-    transactions alone. A delivery time outweighs a message group."""
+    """Return the type of a message by the fields of its SystemProperties; the client's own type
+    counts for transactions alone. A message with a delivery time and a message group is DELAY."""
     if system.message_type == MessageType.TRANSACTION:
         return MessageType.TRANSACTION
     if system.HasField("delivery_timestamp"):
@@ -149,7 +150,7 @@ def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[
     born_ms = _ms(system.born_timestamp)
     if not 0 < born_ms < TIME_MAX_MS:
         born_ms = now_ms
-    properties = _properties(message, born_ms, address)
+    properties = _record_properties(message, born_ms, address)
     return {
         "a": topic,
         "b": topic,
@@ -181,7 +182,9 @@ def plain(message: Any, body_max: int) -> bytes:
     return unpacked
 
 
-def _properties(message: Any, born_ms: int, address: str) -> dict[str, str]:
+def _record_properties(message: Any, born_ms: int, address: str) -> dict[str, str]:
+    """Return the properties of the stored record for a Message; `born_ms` is epoch ms, `address`
+    the client's `ip:port`."""
     system = message.system_properties
     properties: dict[str, str] = dict(message.user_properties)
     if system.HasField("tag"):
@@ -211,6 +214,7 @@ def _properties(message: Any, born_ms: int, address: str) -> dict[str, str]:
 
 
 def _ms(timestamp: Any) -> int:
+    """Return a Timestamp as epoch ms."""
     return int(timestamp.seconds) * 1_000 + int(timestamp.nanos) // 1_000_000
 
 

@@ -91,7 +91,7 @@ class Rpc:
             logger.exception("a call of %s to %s failed", self.call.address, self.call.path)
             self.call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
 
-    def when_known(
+    def when_resolved(
         self,
         backend: RequestBackend,
         topics: Sequence[str],
@@ -131,6 +131,7 @@ class ResponseEntries:
         return take
 
     def _answer(self) -> None:
+        """Answer the call with all entries and their common status."""
         codes = {entry.status.code: entry.status.message for entry in self._entries}
         if len(codes) == 1:
             code, text = codes.popitem()

@@ -54,7 +54,7 @@ class Telemetry:
             raise _failure(refused) from None
         call.on_message, call.on_end, call.on_closed = (
             stream.on_command,
-            stream.ended,
+            stream.on_half_end,
             stream.on_end,
         )
 
@@ -85,6 +85,7 @@ class _Stream:
             self._backend.work(self._call.host, self._go_on())
 
     def _go_on(self) -> Steps[None]:
+        """Handle the waiting commands, one in each step; an error ends the stream."""
         while self._waiting and not self._call.has_ended:
             try:
                 self._on_command(self._waiting[0])
@@ -98,6 +99,7 @@ class _Stream:
             yield
 
     def _on_command(self, data: bytes) -> None:
+        """Handle a command: settings, or a client's answer to a command. Raises GrpcError."""
         command = parsed(_TelemetryCommand, data, COMMAND_MAX)
         kind = command.WhichOneof("kind")
         if kind == "settings":
@@ -106,12 +108,12 @@ class _Stream:
                 topics, groups = needs_of(settings)
             except RpcRefused as refused:
                 raise _failure(refused) from None
-            self._backend.resolve_names(topics, groups, partial(self._take, settings))
+            self._backend.resolve_names(topics, groups, partial(self._register, settings))
         elif kind in _RESPONSES and self._client is not None:
             self._client.link.answered(command)
 
-    def _take(self, settings: Any) -> None:
-        """The topics and groups in `settings` are resolved: register the client."""
+    def _register(self, settings: Any) -> None:
+        """Register the client with `settings`, whose topics and groups are resolved."""
         if self._call.has_ended:
             return
         try:
@@ -124,14 +126,15 @@ class _Stream:
             text = "the stream failed, see the server's log"
             self._call.fail(GrpcError(GrpcCode.INTERNAL, text))
 
-    def ended(self) -> None:
-        """The client closed its half: the stream ends after the commands that wait."""
+    def on_half_end(self) -> None:
+        """Handle the end of the client's half: the stream ends after the commands that wait."""
         if self._waiting:
-            self._backend.work(self._call.host, self._end())
+            self._backend.work(self._call.host, self._end_after_waiting())
         else:
             self._call.answer()
 
-    def _end(self) -> Steps[None]:
+    def _end_after_waiting(self) -> Steps[None]:
+        """Answer the stream with its end, once no command waits."""
         while self._waiting and not self._call.has_ended:
             yield
         self._call.answer()
@@ -142,6 +145,8 @@ class _Stream:
             self._clients.lost(self._client, self._call)
 
     def _registered(self, settings: Any, response: Command | None) -> None:
+        """Send the merged settings to the client, or end the stream if the heartbeat was
+        refused."""
         try:
             check_response(response)
         except RpcRefused as refused:

@@ -88,6 +88,7 @@ class NameServerLookup:
         self._found = None
 
     def _complain(self, why: str) -> None:
+        """Log the reason of a failed look-up unless it was logged last."""
         if why != self._complained:
             logger.warning("the look-up of namesrvAddr failed, addresses are unchanged: %s", why)
         self._complained = why

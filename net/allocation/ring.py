@@ -35,6 +35,7 @@ def consistent_hash(group: Sharing) -> Shares:
 
 
 def _hash(key: str) -> int:
+    """Return the first 32 bits of the key's MD5, as RocketMQ's ring does."""
     digest = hashlib.md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 

@@ -90,6 +90,8 @@ class NameServerQueries:
     def _ask(
         self, code: int, header: Any, read: Callable[[Command], T | Absent]
     ) -> Deferred[T | Absent]:
+        """Query the name servers in turn until one answers; `read` converts the answer, and
+        raises BadBody."""
         found: Deferred[T | Absent] = Deferred()
         left = self._in_order()
 
@@ -130,16 +132,19 @@ class NameServerQueries:
         return load_object(response.body)
 
     def _warn(self, failure: str) -> None:
+        """Log the first of consecutive failed queries."""
         if self._may_warn:
             self._may_warn = False
             logger.warning("no name server answers: %s", failure)
 
     def _in_order(self) -> list[str]:
+        """Return the addresses of the name servers, the server to query first at the front."""
         servers = list(self._servers())
         at = servers.index(self._first) if self._first in servers else 0
         return servers[at:] + servers[:at]
 
     def _put_last(self, address: str) -> None:
+        """Begin later queries with the next server, if this server was the first."""
         order = self._in_order()
         if order and order[0] == address:
             self._first = order[1 % len(order)]

@@ -69,12 +69,12 @@ class AdminCalls:
     async def ask(self, address: str, code: int, header: Any = None, body: Body = b"") -> bytes:
         """Send a request to the server at `address` and return the body of its answer; raises
         BrokerError for an error code, RemotingError."""
-        return _bytes((await self._instance.ask(address, code, header, body)).body)
+        return _body_bytes((await self._instance.ask(address, code, header, body)).body)
 
     async def ask_name_server(self, code: int, header: Any = None) -> bytes:
         """Send a request to the name servers in turn and return the body of the first answer;
         raises BrokerError for an error code, RemotingError."""
-        return _bytes((await self._instance.ask_name_server(code, header)).body)
+        return _body_bytes((await self._instance.ask_name_server(code, header)).body)
 
     async def cluster_info(self) -> ClusterInfo:
         """All clusters and broker groups that a name server knows."""
@@ -154,7 +154,7 @@ class AdminCalls:
         if doubtful:
             info = await self.cluster_info()
             code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-            addresses = [_address(one) for one in info.broker_addr_table.values()]
+            addresses = [_reading_address(one) for one in info.broker_addr_table.values()]
             for body in await gather(self.ask(address, code) for address in addresses):
                 known = table(load_object(body), "subscriptionGroupTable", as_object)
                 doubtful.difference_update(known)
@@ -163,9 +163,10 @@ class AdminCalls:
     async def progress(
         self, group: str, route: TopicRouteData, topic: str | None
     ) -> tuple[list[QueueProgress], float, int]:
-        """Return (a group's queues, sorted by topic, broker name and queue id; its consume rate in
-        messages per second; the number of its messages popped and not acknowledged), over the
-        brokers of a route. `topic` None: all topics of the group."""
+        """Return (the progress of a group in each queue, sorted by topic, broker name and queue
+        id; its consume rate in messages per second; the number of its messages that were popped
+        and not acknowledged), over the brokers of a route. `topic` None: all topics of the
+        group."""
         header = GetConsumeStatsRequest(group, topic)
         code = RequestCode.GET_CONSUME_STATS
         bodies = await gather(self.ask(address, code, header) for address in one_of_each(route))
@@ -233,7 +234,7 @@ class AdminCalls:
         route = await self.route(topic)
 
         async def ask(broker: BrokerData) -> list[ReceivedMessage]:
-            address = _address(broker)
+            address = _reading_address(broker)
             try:
                 body = await self.ask(address, RequestCode.QUERY_MESSAGE, header)
             except BrokerError as error:
@@ -311,7 +312,7 @@ class AdminCalls:
 def one_of_each(route: TopicRouteData) -> list[str]:
     """An address "host:port" of each broker group, in the order of the route: its master's, else
     the lowest id's."""
-    return [_address(broker) for broker in route.broker_datas if broker.broker_addrs]
+    return [_reading_address(broker) for broker in route.broker_datas if broker.broker_addrs]
 
 
 async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
@@ -336,11 +337,13 @@ async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
     return [results[number] for number in sorted(results)]
 
 
-def _address(broker: BrokerData) -> str:
+def _reading_address(broker: BrokerData) -> str:
+    """Return the address of a broker group's lowest broker id: the master, if there is one."""
     return broker.broker_addrs[min(broker.broker_addrs)]
 
 
-def _bytes(body: Body) -> bytes:
+def _body_bytes(body: Body) -> bytes:
+    """Return the body of an answer as bytes; raises BadBody for a missing body."""
     if not isinstance(body, bytes):
         raise BadBody("the answer has no body")
     return body

@@ -577,4 +577,5 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
 
 
 def _queue(progress: QueueProgress) -> MessageQueue:
+    """Return the queue of a group's progress."""
     return MessageQueue(progress.topic, progress.broker_name, progress.queue_id)

@@ -136,6 +136,7 @@ class GroupCommands:
         return addresses
 
     async def _route_of(self, group: str) -> TopicRouteData:
+        """Return the route of the group's retry topic. Raises ClientError for an unknown group."""
         check_group(group)
         try:
             return await self._calls.route(RETRY_PREFIX + group)

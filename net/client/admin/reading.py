@@ -157,6 +157,8 @@ class MessageCommands:
     async def _resend(
         self, group: str, dead: ReceivedMessage, address: str, known: set[str]
     ) -> ResentMessage:
+        """Send a dead letter to the group's retry topic at `address`; `known` are the names of
+        the cluster's topics, for the retry topic of a group that pops."""
         origin = dead.properties.get(names.RETRY_TOPIC) or dead.properties.get(
             names.DLQ_ORIGIN_TOPIC, ""
         )
@@ -194,7 +196,8 @@ class MessageCommands:
         *,
         count: int = PULL_COUNT,
     ) -> tuple[list[ReceivedMessage], QueueOffset]:
-        """Messages from a queue offset on, and the queue offset at which to continue."""
+        """Return (messages from a queue offset on, queue offset at which to continue) of a
+        single pull."""
         header = PullMessageRequest(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,

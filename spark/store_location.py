@@ -33,6 +33,7 @@ class _Pieces:
         self._file = file
 
     def region(self, start: int, end: int) -> Region:
+        """Return the bytes [start, end) of the file; raises OSError if they cannot be read."""
         data = self._file.read_at(end - start, start)
         if len(data) != end - start:
             raise OSError(f"{self._path}: bytes from {start + len(data)} to {end} cannot be read")

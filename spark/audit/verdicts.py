@@ -139,13 +139,13 @@ class Tally:
     """Violations that the verdict lists, at most."""
 
     def found(self, finding: Finding) -> None:
-        """Count a violation, and keep it if it may be among the first `limit`."""
+        """Count a violation, and keep its finding if it may be among the first `limit`."""
         self.total += 1
         self.findings.append(finding)
         if len(self.findings) > 4 * self.limit:
             self._shorten()
 
-    def cannot_tell(self, why: str) -> None:
+    def cannot_check(self, why: str) -> None:
         """Record a reason why the promise could not be checked for an object; the verdict is then
         not HOLDS. Reasons beyond REASONS_MAX are dropped."""
         if len(self.reasons) < REASONS_MAX:
@@ -164,7 +164,7 @@ class Tally:
         for what, number in other.counts.items():
             self.count(what, number)
         for why in other.reasons:
-            self.cannot_tell(why)
+            self.cannot_check(why)
 
     def extend(self, findings: Iterable[Finding]) -> None:
         """Record several violations; see `found`."""
@@ -191,5 +191,6 @@ class Tally:
         )
 
     def _shorten(self) -> None:
+        """Keep only the first `limit` findings."""
         self.findings.sort(key=lambda finding: finding.order)
         del self.findings[self.limit :]

@@ -106,7 +106,7 @@ def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int)
         hosts=shown(tables, hosts, "messages desc", "store", "born_host"),
         gaps=shown(tables, gaps, "missing desc", *QUEUE, "first_missing"),
         stalls=shown(tables, stalls, "silent_ms desc", "level", *QUEUE),
-        silences=_longest(tables, silences),
+        silences=_longest_silences(tables, silences),
         clock_steps=shown(tables, steps, "back_ms desc", "store"),
         stall_seconds=stall_s,
         step_seconds=step_s,
@@ -147,13 +147,14 @@ class PlaceFigures:
         )
 
     def _seconds(self, keys: Sequence[str]) -> Table:
-        """Return the sizes of each second."""
+        """Return the cells of sizes, added up by `keys` and second."""
         return self._tables.added(self._sizes, (*keys, "metric", "second"))
 
 
 def _totals(
     tables: Tables, queues: Table, hosts: Table, gaps: Table, stalls: Table, steps: Table
 ) -> Row:
+    """Return the counts of all tables as one row."""
     summed = ("duplicate_offsets", "records_without_queue_offset", "batch_records")
     by_level = {level: tables.where(stalls, "level", (level,)) for level in events.LEVELS}
     return {
@@ -182,7 +183,8 @@ def shown(tables: Tables, table: Table, *order: str) -> Shown:
     return Shown(first, tables.totals(table, {"rows": "count"})["rows"])
 
 
-def _longest(tables: Tables, silences: Table) -> tuple[Row, ...]:
+def _longest_silences(tables: Tables, silences: Table) -> tuple[Row, ...]:
+    """Return the longest silences of each level, SILENCES_SHOWN at most."""
     order = ("silent_ms desc", *QUEUE, "from_ms")
     return tuple(
         readable(row)
@@ -194,6 +196,7 @@ def _longest(tables: Tables, silences: Table) -> tuple[Row, ...]:
 
 
 def _over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
+    """Return the traffic of all stores in each time step."""
     added = tables.added(stepped, ("second", "metric", "bucket"))
     rows = tables.first(tables.derived(added, by_second(("second",))), ("second",))
     return tuple(
@@ -202,6 +205,7 @@ def _over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
 
 
 def _topics_over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
+    """Return messages and bytes of the TOPICS_DRAWN largest topics in each time step."""
     sizes = tables.where(stepped, "metric", ("size",))
     largest = tables.first(tables.added(sizes, ("topic",)), ("total desc", "topic"), TOPICS_DRAWN)
     drawn = tables.where(sizes, "topic", [str(row["topic"]) for row in largest])

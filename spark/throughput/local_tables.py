@@ -15,7 +15,7 @@ from turbopump.spark.arrow import read_arrow
 from turbopump.spark.schema import ordered
 from turbopump.spark.selection import RowSelection
 from turbopump.spark.session import JobError
-from turbopump.spark.throughput.batches import CELL, KEYS, NEEDED, counted
+from turbopump.spark.throughput.batches import CELL, KEYS, NEEDED, count_cells
 from turbopump.spark.throughput.cells import SUMS, Derivation
 from turbopump.spark.throughput.result import Row
 
@@ -47,7 +47,7 @@ def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:
     columns = ordered(NEEDED)
     for _number, store in enumerate(selection.stores):
         reader = read_arrow(store, columns=columns, **selection.limits())
-        for batch in counted(reader, with_ports=with_ports):
+        for batch in count_cells(reader, with_ports=with_ports):
             parts.append(batch)
             if sum(part.num_rows for part in parts) >= MERGED_AT:
                 found, parts = merged(found, parts), []

@@ -104,7 +104,7 @@ def test_tallies_add_up_in_any_order() -> None:
         for number in numbers:
             made.found(finding(number))
             made.count("records")
-        made.cannot_tell(f"reason {numbers[0]}")
+        made.cannot_check(f"reason {numbers[0]}")
         return made
 
     totals = []

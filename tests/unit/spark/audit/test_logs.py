@@ -14,9 +14,9 @@ from turbopump.spark.audit.logs import (
     check_same_bytes_same_labels,
     check_same_labels,
     check_tails,
-    is_of,
+    epoch_at,
     join_reports,
-    label_of,
+    names_store,
     task_of,
 )
 from turbopump.spark.audit.replicas import AuditedReplica, Labels, LogFile
@@ -205,7 +205,7 @@ def test_a_byte_is_of_one_epoch(own: Any, theirs: Any, point: int, wrong: int | 
 
 def test_the_label_of_a_byte() -> None:
     epochs = replica("a", 900, [(2, 100), (3, 400), (4, 400)]).epochs
-    assert [label_of(epochs, at) for at in (0, 99, 100, 399, 400, 10_000)] == [
+    assert [epoch_at(epochs, at) for at in (0, 99, 100, 399, 400, 10_000)] == [
         *(None, None, 2, 2, 4, 4)
     ]
 
@@ -249,5 +249,5 @@ def test_cut_bytes_are_zeros_in_any_case(name: str) -> None:
 
 def test_names_of_a_store() -> None:
     of = replica("a", 500)
-    assert is_of("a", of) and is_of("/data/a", of)
-    assert not is_of("data", of) and not is_of("", of)
+    assert names_store("a", of) and names_store("/data/a", of)
+    assert not names_store("data", of) and not names_store("", of)

@@ -141,7 +141,7 @@ def program_of(expression: str) -> bytes:
 
 
 class _Compiler:
-    """The compiler of one expression; its methods read words, and raise SqlError where a word
+    """The compiler of an expression; its methods read words, and raise SqlError where a word
     cannot stand."""
 
     def __init__(self, expression: str) -> None:

@@ -73,7 +73,9 @@ def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError
         return None
     code = GrpcCode(int(raw_status)) if int(raw_status) in _CODES else GrpcCode.UNKNOWN
     return GrpcError(
-        code, plain(metadata.get(b"grpc-message", b"")) or _describe_status(code, raw_status)
+        code,
+        decode_grpc_message(metadata.get(b"grpc-message", b""))
+        or _describe_status(code, raw_status),
     )
 
 
@@ -82,7 +84,7 @@ def _describe_status(code: GrpcCode, raw_status: bytes) -> str:
     return f"status {raw_status.decode()}, {code.name}, without a message"
 
 
-def plain(quoted: bytes) -> str:
+def decode_grpc_message(quoted: bytes) -> str:
     """Decode the text of `grpc-message`, where %XX is a byte of UTF-8; invalid parts stay as they
     are. The result is `readable`."""
     parts = quoted[: 4 * TEXT_MAX].split(b"%")

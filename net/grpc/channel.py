@@ -444,7 +444,7 @@ class _Connection(asyncio.Protocol):
         except ValueError as error:
             self._break(f"{_BROKE} ({error})")
             return
-        if transport is not None and self._session.is_over:
+        if transport is not None and self._session.is_finished:
             if not self._leaves:
                 self._why = _BROKE
             transport.close()

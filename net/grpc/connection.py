@@ -171,7 +171,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         hub, session = self._hub, self._session
         while len(data) and not self._closing:
             if hub.lane is not None:
-                session.may_serve = not (self._ready or hub.refuses() or self._is_in_arrears())
+                session.may_serve = not (self._ready or hub.call_refusal() or self._is_in_arrears())
             taken, events = session.receive(data)
             if session.has_served:
                 self.called_at = self.active_at
@@ -341,7 +341,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _begin(self, call: GrpcCall) -> None:
         """Have the method of `call.path` set up the call. Raises GrpcError to refuse it."""
         hub = self._hub
-        refused = hub.refuses()
+        refused = hub.call_refusal()
         if refused is not None:
             raise refused
         if self._is_in_arrears():
@@ -378,7 +378,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         before = reader.held
         messages = reader.feed(data)
         if before or reader.held:
-            self._hub.hold(call, before, reader.held)
+            self._hub.count_incomplete(call, before, reader.held)
         if messages:
             self._on_messages(call, messages)
 
@@ -489,9 +489,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _forget(self, call: GrpcCall) -> None:
         """Remove a call from this connection's table and from the hub's counts."""
         if self._calls.pop(call.stream_id, None) is not None:
-            self._hub.ended()
+            self._hub.call_ended()
             if call.reader is not None and call.reader.held:
-                self._hub.hold(call, call.reader.held, 0)
+                self._hub.count_incomplete(call, call.reader.held, 0)
 
     # Writing.
 
@@ -509,7 +509,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._write()
         except _BROKEN as error:
             self._break(error)
-        if self._session.is_over:
+        if self._session.is_finished:
             self._close_with_peer()
 
     def _write(self) -> None:

@@ -146,7 +146,7 @@ class GrpcClients:
         client = self.get(rpc.client_id)
         return client.peer if client is not None else peer_of(rpc.call, NoLink(self._backend))
 
-    def take(
+    def register(
         self, call: GrpcCall, client_id: str, settings: Any, done: Callable[[Command | None], None]
     ) -> GrpcClient:
         """Register a client with the settings from `call`, its stream, and send its heartbeat to
@@ -210,7 +210,7 @@ class GrpcClients:
         self._resize(client, size, topics)
         self._beat(client, lambda response: None)
 
-    def lost(self, client: GrpcClient, call: GrpcCall) -> None:
+    def stream_ended(self, client: GrpcClient, call: GrpcCall) -> None:
         """Note that the stream `call` has ended; no-op if the client has a newer stream. The client
         stays registered for SILENCE_MAX_MS."""
         if client.link.stream is call:

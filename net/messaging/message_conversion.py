@@ -164,7 +164,7 @@ def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[
     }
 
 
-def plain(message: Any, body_max: int) -> bytes:
+def stored_body(message: Any, body_max: int) -> bytes:
     """The body of a Message as it is stored: a gzip body is decompressed, because remoting's
     consumers do not support that format here. Raises RpcRefused for bytes that are not gzip, and
     for an empty body or a body over `body_max` bytes after decompression."""

@@ -20,7 +20,7 @@ from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.framing import framed
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
-from turbopump.net.messaging.backend import ANY_QUEUE, RequestBackend, Take
+from turbopump.net.messaging.backend import ANY_QUEUE, PopRequest, RequestBackend
 from turbopump.net.messaging.clients import GrpcClients, NoLink, peer_of
 from turbopump.net.messaging.delivery import message_of, set_ms
 from turbopump.net.messaging.receipts import Receipt, ReceiptSettling, check_invisible
@@ -76,7 +76,7 @@ class _Receive:
 
     call: GrpcCall
     client_id: str
-    wish: Take
+    wish: PopRequest
     broker_name: str
     peer: Peer
 
@@ -133,7 +133,7 @@ class Receiving:
         if not backend.executes_for(broker_name):
             raise RpcRefused(Code.BAD_REQUEST, "the broker of the queue is not served here")
         group = find_group(backend, request.group.name)
-        take = Take(
+        take = PopRequest(
             topic=name,
             group=group,
             subscription=subscription_of(name, request.filter_expression, now_ms),
@@ -149,11 +149,11 @@ class Receiving:
             self._pop(receive, request, poll_ms, now_ms)
 
     def _answer_available(
-        self, call: GrpcCall, client_id: str, take: Take, broker_name: str
+        self, call: GrpcCall, client_id: str, take: PopRequest, broker_name: str
     ) -> bool:
         """Answer with the available messages and return True, if the backend can return them at
         once; else False."""
-        taken = None if call.is_clogged else self._backend.take(take)
+        taken = None if call.is_clogged else self._backend.pop_available(take)
         if taken is None:
             return False
         call.answer_framed(_FOUND + taken.framed + framed(self._delivery_time()))

@@ -68,7 +68,7 @@ class Routes:
         queues = [
             (broker, types, queue_id, permission)
             for broker, topic in self._brokers(rpc, name)
-            for types in (accepted(topic),)
+            for types in (accepted_types(topic),)
             for queue_id, permission in _queues(topic)
         ]
         self._answer(rpc, "message_queues", queues, queue)
@@ -155,7 +155,7 @@ def type_of(topic: TopicConfig) -> str:
     return topic.attributes.get(MESSAGE_TYPE, MessageType.NORMAL.name)
 
 
-def accepted(topic: TopicConfig) -> tuple[MessageType, ...]:
+def accepted_types(topic: TopicConfig) -> tuple[MessageType, ...]:
     """The types of messages that a topic accepts, several for MIXED; MESSAGE_TYPE_UNSPECIFIED for
     an unknown type."""
     name = type_of(topic)

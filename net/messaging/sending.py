@@ -17,7 +17,12 @@ from typing import Any, Final
 from turbopump.net.grpc.codes import Code, MessageType, TransactionResolution, TransactionSource
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.backend import RequestBackend
-from turbopump.net.messaging.message_conversion import check_sendable, kind_of, plain, send_fields
+from turbopump.net.messaging.message_conversion import (
+    check_sendable,
+    kind_of,
+    send_fields,
+    stored_body,
+)
 from turbopump.net.messaging.routes import type_of
 from turbopump.net.messaging.rpc import (
     REQUEST_MAX,
@@ -109,7 +114,7 @@ class Sending:
             group = system.message_group if system.HasField("message_group") else None
             broker_name, queue_id = backend.choose(name, group)
             fields = send_fields(message, queue_id, rpc.call.address, now_ms)
-            body = plain(message, body_max)
+            body = stored_body(message, body_max)
             request = new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields)
             requests.append((broker_name, request))
         entries = ResponseEntries(rpc, len(requests))

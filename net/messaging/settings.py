@@ -59,7 +59,7 @@ def topics_of(settings: Any, most: int) -> list[str]:
     return [topic_of(resource) for resource in topics]
 
 
-def needs_of(settings: Any) -> tuple[list[str], list[str]]:
+def names_in_settings(settings: Any) -> tuple[list[str], list[str]]:
     """Return (topics, groups) that the server must resolve to answer Settings: a producer's
     topics, or else a consumer's group. Raises RpcRefused for too many topics or an invalid name."""
     if settings.WhichOneof("kind") == "publishing":

@@ -20,7 +20,7 @@ from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.messaging.clients import GrpcClient, GrpcClients
 from turbopump.net.messaging.rpc import RpcRefused, check_response, client_id_of, parsed, status
-from turbopump.net.messaging.settings import needs_of
+from turbopump.net.messaging.settings import names_in_settings
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.command import Command
 
@@ -105,7 +105,7 @@ class _Stream:
         if kind == "settings":
             settings = command.settings
             try:
-                topics, groups = needs_of(settings)
+                topics, groups = names_in_settings(settings)
             except RpcRefused as refused:
                 raise _failure(refused) from None
             self._backend.resolve_names(topics, groups, partial(self._register, settings))
@@ -118,7 +118,7 @@ class _Stream:
             return
         try:
             done = partial(self._registered, settings)
-            self._client = self._clients.take(self._call, self._client_id, settings, done)
+            self._client = self._clients.register(self._call, self._client_id, settings, done)
         except RpcRefused as refused:
             self._call.fail(_failure(refused))
         except Exception:
@@ -142,7 +142,7 @@ class _Stream:
     def on_end(self) -> None:
         """The stream has ended, for any reason: detach it from the client."""
         if self._client is not None:
-            self._clients.lost(self._client, self._call)
+            self._clients.stream_ended(self._client, self._call)
 
     def _registered(self, settings: Any, response: Command | None) -> None:
         """Send the merged settings to the client, or end the stream if the heartbeat was

@@ -177,7 +177,7 @@ class NodeConfig:
         """
         return []
 
-    def why_not(self, item: Property) -> str:
+    def refusal_reason(self, item: Property) -> str:
         """The reason why a running node does not accept a change of this key, as a sentence; empty
         if it does. The value is checked only for keys without effect."""
         if self.accepts_change(item.key):
@@ -187,7 +187,7 @@ class NodeConfig:
             return self._restart_needed([item.key])
         return _unknown(item.key)
 
-    def changing(self, properties: Iterable[Property]) -> list[Property]:
+    def accepted_changes(self, properties: Iterable[Property]) -> list[Property]:
         """The properties of a request to apply to a running node, in their order: keys that it
         takes, also with their current value. Unknown keys are left out, and keys that need a
         restart but have the given value already. Raises PropertiesError for other keys that need a

@@ -129,7 +129,7 @@ class AdminCalls:
     async def groups_of(self, topic: str, route: TopicRouteData) -> list[str]:
         """The groups that consume a topic, or did, by its brokers; sorted."""
         groups: set[str] = set()
-        for address in one_of_each(route):
+        for address in group_addresses(route):
             header = QueryTopicConsumeByWhoRequest(topic)
             body = await self.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
             groups.update(items(load_object(body), "groupList", as_text))
@@ -169,7 +169,7 @@ class AdminCalls:
         group."""
         header = GetConsumeStatsRequest(group, topic)
         code = RequestCode.GET_CONSUME_STATS
-        bodies = await gather(self.ask(address, code, header) for address in one_of_each(route))
+        bodies = await gather(self.ask(address, code, header) for address in group_addresses(route))
         parts = [admin_parse.consume_stats(body) for body in bodies]
         queues = [queue for part, _, _ in parts for queue in part]
         queues.sort(key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
@@ -179,7 +179,7 @@ class AdminCalls:
         """The members of a group, from the first broker of the route that knows it; the last
         broker's error, BrokerError 206, if no broker does. ClientError for an empty route."""
         failure: Exception = ClientError(f"no broker of group {group} is known")
-        for address in one_of_each(route):
+        for address in group_addresses(route):
             header = GetConsumerConnectionListRequest(group)
             try:
                 body = await self.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
@@ -192,7 +192,7 @@ class AdminCalls:
         """The client that holds each queue, as the text before "@" in its id (an ip); members
         without an answer are left out. Raises nothing for nodes that do not answer."""
         holders: dict[MessageQueue, str] = {}
-        addresses = one_of_each(route)
+        addresses = group_addresses(route)
 
         async def ask(client_id: str) -> None:
             header = GetConsumerRunningInfoRequest(group, client_id, False)
@@ -309,7 +309,7 @@ class AdminCalls:
         return ""
 
 
-def one_of_each(route: TopicRouteData) -> list[str]:
+def group_addresses(route: TopicRouteData) -> list[str]:
     """An address "host:port" of each broker group, in the order of the route: its master's, else
     the lowest id's."""
     return [_reading_address(broker) for broker in route.broker_datas if broker.broker_addrs]

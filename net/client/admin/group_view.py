@@ -194,7 +194,7 @@ def changes(before: Sample, after: Sample) -> list[Change]:
     return [Change(after.at_ms, kind, text) for kind, text in found]
 
 
-def remembered(before: Sample | None, after: Sample) -> Sample:
+def with_known_roles(before: Sample | None, after: Sample) -> Sample:
     """`after`, prepared for the comparison with the next sample: a broker without a role gets its
     last known role, so that a missing answer during an election hides no change of roles. `before`
     is the earlier sample, itself prepared; None at first. Neither sample is changed."""

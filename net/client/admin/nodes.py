@@ -9,7 +9,7 @@ Tests: tests/unit/cli/admin/test_more_commands.py, tests/integration/cli/test_no
 """
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, group_addresses
 from turbopump.net.client.admin.controller import properties_of
 from turbopump.net.client.admin.results import (
     ChangedConfig,
@@ -161,7 +161,7 @@ class NodeCommands:
         SYSTEM_ERROR and counts as 0."""
         header = ViewBrokerStatsDataRequest(name, key)
         tps, count = 0.0, 0
-        for address in one_of_each(route):
+        for address in group_addresses(route):
             try:
                 body = await self._calls.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
             except BrokerError as error:

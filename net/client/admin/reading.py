@@ -40,7 +40,7 @@ from turbopump.net.wire.headers.pull import (
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
 from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TOOLS_GROUP
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import TopicRouteData, legal_counts
+from turbopump.net.wire.route import TopicRouteData, bounded_queue_counts
 from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
 
 PULL_COUNT: Final = 32
@@ -293,6 +293,6 @@ def _queues(topic: str, route: TopicRouteData) -> Sequence[tuple[MessageQueue, s
     }
     return [
         (MessageQueue(topic, name, queue_id), brokers[name][min(brokers[name])])
-        for name, count in legal_counts(sorted(counts.items()))
+        for name, count in bounded_queue_counts(sorted(counts.items()))
         for queue_id in range(count)
     ]

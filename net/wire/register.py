@@ -19,9 +19,9 @@ from turbopump.net.wire.bodies import (
     finish,
     items,
     items_in_steps,
+    load_small,
+    load_small_object,
     object_in_steps,
-    small,
-    small_object,
 )
 from turbopump.net.wire.command import FRAME_MAX
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
@@ -120,18 +120,20 @@ def _sized(data: bytes) -> bytes:
 def _decode_compressed(body: Buffer, version: int) -> Steps[RegisterBrokerBody]:
     reader = _Reader((yield from _inflate(body)))
     version_text = reader.piece("data version")
-    topics = TopicConfigs(DataVersion.from_json(small(version_text)))
+    topics = TopicConfigs(DataVersion.from_json(load_small(version_text)))
     for number in range(reader.count("topics")):
         config = TopicConfig.from_text(str(reader.piece("topic"), "utf-8", "replace"))
         topics.topic_config_table[config.topic_name] = config
         if number % READ == READ - 1:
             yield
     servers = items(
-        {"filterServerList": small(reader.piece("filter servers"))}, "filterServerList", as_text
+        {"filterServerList": load_small(reader.piece("filter servers"))},
+        "filterServerList",
+        as_text,
     )
     if version >= MAPPING_SINCE_VERSION and reader.remaining:
         for number in range(reader.count("mappings")):
-            info = small_object(reader.piece("mapping"))
+            info = load_small_object(reader.piece("mapping"))
             topics.topic_queue_mapping_info_map[_topic_of(info)] = info
             if number % READ == READ - 1:
                 yield

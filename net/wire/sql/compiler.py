@@ -207,7 +207,7 @@ class _Compiler:
             op = kernel.NULL_VALUE if truth is None else kernel.BOOLEAN
             start = self._program.add(op, flag=int(truth is True))
             compare = -1 if truth is None else kernel.COMPARE_BOOLEAN
-            operand = texts.whole(int(truth is True))
+            operand = texts.int_operand(int(truth is True))
             self._operands.append(_Operand(_Kind.TRUTH, start, truth, compare, operand))
         elif word.kind in (TEXT, WHOLE, REAL):
             self._next()
@@ -221,10 +221,10 @@ class _Compiler:
         if isinstance(value, str):
             operand, op, compare = self._program.text(value), kernel.TEXT, kernel.COMPARE_TEXT
         elif isinstance(value, float):
-            operand, op, compare = texts.real(value), kernel.DOUBLE, kernel.COMPARE_DOUBLE
+            operand, op, compare = texts.double_operand(value), kernel.DOUBLE, kernel.COMPARE_DOUBLE
         else:
             long = value > _INT_MAX
-            operand, op = texts.whole(value), kernel.LONG if long else kernel.INT
+            operand, op = texts.int_operand(value), kernel.LONG if long else kernel.INT
             compare = kernel.COMPARE_LONG if long else kernel.COMPARE_INT
         start = self._program.add(op, operand=operand)
         return _Operand(kind, start, value, compare, operand)
@@ -253,7 +253,7 @@ class _Compiler:
         value = -number.value
         if number.compare == kernel.COMPARE_DOUBLE:
             return self._constant(_Kind.NEGATED, float(value))
-        operand = texts.whole(int(value))
+        operand = texts.int_operand(int(value))
         op = kernel.LONG if number.compare == kernel.COMPARE_LONG else kernel.INT
         start = self._program.add(op, operand=operand)
         return _Operand(_Kind.NEGATED, start, value, number.compare, operand)

@@ -121,11 +121,11 @@ def encoded(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-def whole(value: int) -> bytes:
+def int_operand(value: int) -> bytes:
     """Encode the 8-byte operand of an int or a long (int64, little endian)."""
     return _WHOLE.pack(value)
 
 
-def real(value: float) -> bytes:
+def double_operand(value: float) -> bytes:
     """Encode the 8-byte operand of a double (little endian)."""
     return _REAL.pack(value)

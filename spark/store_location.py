@@ -65,6 +65,7 @@ class StoreFolder:
         return _Pieces(path, self._open(path))
 
     def _open(self, path: str) -> pa.NativeFile:
+        """Open a file of the file system; raises FileNotFoundError."""
         if not self.system.get_file_info(path).is_file:  # their own errors differ
             raise FileNotFoundError(path)
         return self.system.open_input_file(path)

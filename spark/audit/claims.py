@@ -141,7 +141,7 @@ def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: J
             tally.extend(_differences(claim, copy, other))
         elif log_offset < other.confirm and _is_after_deletion(claim, other, log_offset):
             what = f"is not there, and {other.confirm} is confirmed"
-            tally.found(_finding(claim, other, what, log_offset))
+            tally.add_finding(_finding(claim, other, what, log_offset))
     if found:
         at = found[0].log_offset
         judged.missing = first_claims([*judged.missing, (-1 if at is None else at, claim)])
@@ -200,7 +200,7 @@ def _check_writer(claim: Claim, fact: Fact, known: JudgedStore, writers: Tally) 
     label = epoch_at(known.epochs, fact.log_offset)
     writers.count("labels compared")
     if label is not None and label != claim.epoch:
-        writers.found(
+        writers.add_finding(
             _finding(
                 claim,
                 known,

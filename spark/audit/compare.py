@@ -94,7 +94,7 @@ def check_points(
         points[replica.name] = point
         check_same_bytes_same_labels(replica, master, point, epochs)
         if point < replica.confirmed_end:
-            truncation.found(
+            truncation.add_finding(
                 Finding(
                     f"it would be cut at {point} as a replica of {master.name}, and has confirmed "
                     f"{replica.confirmed_end}",
@@ -159,7 +159,7 @@ def check_bytes(
     for (_one, _other, is_sure), runs in different.items():
         for number, run in enumerate(runs):
             tally = equal if is_sure else truncation
-            tally.found(_narrowed_finding(run, points, is_sure, narrow=number < FINDINGS_MAX))
+            tally.add_finding(_narrowed_finding(run, points, is_sure, narrow=number < FINDINGS_MAX))
 
 
 def _report_uncompared(logs: Sequence[AuditedLog], leader: AuditedLog, equal: Tally) -> None:
@@ -221,7 +221,7 @@ def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tall
         replica = next((log.replica for log in logs if names_store(cut.store, log.replica)), None)
         name = replica.name if replica else cut.store
         if cut.confirm is not None and cut.to < cut.confirm:
-            truncation.found(
+            truncation.add_finding(
                 Finding(
                     f"it was cut at {cut.to}, and had confirmed {cut.confirm}",
                     name,
@@ -237,7 +237,7 @@ def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tall
             truncation.cannot_check(f"{name}: the cut at {cut.to} names no epoch list: {error}")
             continue
         if point != cut.to:
-            truncation.found(
+            truncation.add_finding(
                 Finding(
                     f"it was cut at {cut.to}, the consistent point is {point}",
                     name,

@@ -250,7 +250,7 @@ def _check_stores(
     for store, log_offset in sorted(summary.confirmed.items()):
         tallies.equal.count("confirmed ends reported")
         if master.end < log_offset:
-            tallies.equal.found(
+            tallies.equal.add_finding(
                 Finding(
                     f"{store} had confirmed {log_offset}, the log that leads ends at {master.end}",
                     master.name,
@@ -271,7 +271,7 @@ def _check_writers(
         for epoch, names in brokers.items():
             if len(names) > 1:
                 did = "both were elected" if what == "elected" else what
-                judged.writers.found(
+                judged.writers.add_finding(
                     Finding(
                         f"{' and '.join(names)} {did} in one epoch",
                         epoch=epoch,
@@ -280,7 +280,7 @@ def _check_writers(
     for (epoch, broker), log_offset in summary.elected.items():
         entry = leader.replica.labels.epochs.get(epoch)
         if entry is not None and log_offset is not None and entry.start != log_offset:
-            tallies.epochs.found(
+            tallies.epochs.add_finding(
                 Finding(
                     f"{broker} was elected and began at {log_offset}, the list has {entry.start}",
                     leader.replica.name,

@@ -248,6 +248,7 @@ def _refuse(name: str, value: Any) -> NoReturn:
 
 
 def _text(value: dict[str, Any], name: str) -> str:
+    """Read a text member that is not empty; raises LedgerError."""
     found = value.get(name)
     if not isinstance(found, str) or not found:
         _refuse(name, found)
@@ -255,6 +256,7 @@ def _text(value: dict[str, Any], name: str) -> str:
 
 
 def _number(value: dict[str, Any], name: str) -> int:
+    """Read a number member from 0 to NUMBER_MAX; raises LedgerError."""
     found = value.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= NUMBER_MAX:
         _refuse(name, found)

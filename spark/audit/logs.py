@@ -91,7 +91,7 @@ def join_reports(
             continue
         if not is_full:
             # Records continue in the next file, so the log does not end here.
-            records.found(
+            records.add_finding(
                 Finding(
                     f"the records of this file end at {end}, and go on at {file.base}",
                     replica.name,
@@ -139,7 +139,7 @@ def _report_too_short(replica: AuditedReplica, end: int, records: Tally) -> None
     if replica.is_stopped:
         file = replica.file_at(end)
         path, base = (file.path, file.base) if file else ("", 0)
-        records.found(Finding(text, replica.name, path, end - base, end))
+        records.add_finding(Finding(text, replica.name, path, end - base, end))
     else:
         records.cannot_check(
             f"{replica.name}: {text}; it was not stopped in order, and may be open"
@@ -192,7 +192,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
         for start in log.unaligned_epoch_starts:
             file = replica.file_at(start)
             assert file is not None, "it was scanned"
-            epochs.found(
+            epochs.add_finding(
                 Finding(
                     "an epoch begins inside of a record",
                     replica.name,
@@ -206,7 +206,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
             if entry.start <= replica.end:
                 continue
             if replica.is_stopped:
-                epochs.found(
+                epochs.add_finding(
                     Finding(
                         f"an epoch begins after the log's end, {replica.end}",
                         replica.name,
@@ -229,7 +229,7 @@ def check_same_labels(logs: Sequence[AuditedLog], leader: AuditedLog, epochs: Ta
         for entry in log.replica.labels.epochs:
             start, store = starts.setdefault(entry.epoch, (entry.start, log.replica.name))
             if start != entry.start:
-                epochs.found(
+                epochs.add_finding(
                     Finding(
                         f"the epoch begins at {start} in {store}, here at {entry.start}",
                         log.replica.name,
@@ -252,7 +252,7 @@ def check_same_bytes_same_labels(
     for at in sorted({first, *starts} if first < point else ()):
         mine, others = epoch_at(own, at), epoch_at(theirs, at)
         if mine != others:
-            epochs.found(
+            epochs.add_finding(
                 Finding(
                     f"the byte is of epoch {mine} here, of epoch {others} in {leader.name}",
                     replica.name,
@@ -291,7 +291,7 @@ def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tal
             )
             if replica.is_stopped or cut is not None:
                 why = f", and it was cut at {cut.to}" if cut else ""
-                truncation.found(
+                truncation.add_finding(
                     Finding(
                         f"bytes up to {behind.last} are not zeros, the log ends at "
                         f"{replica.end}{why}",

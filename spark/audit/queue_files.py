@@ -191,7 +191,7 @@ def check_ends(task: EndTask) -> Tally:
                 continue
             what = f"its consume queue points to {unit.log_offset}, where the log has no message"
             if task.is_stopped:
-                places.found(
+                places.add_finding(
                     Finding(
                         f"{what} of it",
                         task.store,

@@ -224,7 +224,7 @@ def scan_file(task: FileTask) -> FileReport:
         if walk.is_full:
             report.end = task.file.end
         for position, reason in walk.faults:
-            report.records.found(
+            report.records.add_finding(
                 Finding(
                     f"no whole record: {reason}",
                     task.store,
@@ -337,7 +337,7 @@ def check_jump(
         last = found - 1
         missing = f"offset {run.next} is" if last == run.next else f"{run.next} to {last} are"
         what = f"queue {missing} missing before {found}"
-    places.found(
+    places.add_finding(
         Finding(
             what,
             task.store,

@@ -109,7 +109,7 @@ class UnitCheck:
         else:
             what = self._tags_differ(row, topic, unit)
         if what:
-            self.places.found(
+            self.places.add_finding(
                 Finding(
                     what,
                     self.store,

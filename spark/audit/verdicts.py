@@ -138,7 +138,7 @@ class Tally:
     limit: int = FINDINGS_MAX
     """Violations that the verdict lists, at most."""
 
-    def found(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding) -> None:
         """Count a violation, and keep its finding if it may be among the first `limit`."""
         self.total += 1
         self.findings.append(finding)
@@ -167,9 +167,9 @@ class Tally:
             self.cannot_check(why)
 
     def extend(self, findings: Iterable[Finding]) -> None:
-        """Record several violations; see `found`."""
+        """Record several violations; see `add_finding`."""
         for finding in findings:
-            self.found(finding)
+            self.add_finding(finding)
 
     def verdict(self, *, looked: bool = True) -> Verdict:
         """Return the verdict on all that was recorded; `looked` is False if no object could be

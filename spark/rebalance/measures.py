@@ -222,6 +222,7 @@ def _faults(
 
 
 def _name(queue: Queue) -> str:
+    """Format a queue as "broker name/queue id"."""
     return f"{queue[0]}/{queue[1]}"
 
 
@@ -262,6 +263,7 @@ def _span(value: dict[str, Any]) -> int | None:
 
 
 def _list(value: dict[str, Any], name: str) -> list[Any]:
+    """Read a list member of at most MEMBERS_MAX items; raises BadHistory."""
     found = value.get(name)
     if not isinstance(found, list) or len(found) > MEMBERS_MAX:
         raise BadHistory(f"{name} is no list of up to {MEMBERS_MAX}")
@@ -269,6 +271,7 @@ def _list(value: dict[str, Any], name: str) -> list[Any]:
 
 
 def _texts(value: dict[str, Any], name: str) -> list[str]:
+    """Read a list of texts; raises BadHistory."""
     found = _list(value, name)
     if not all(isinstance(one, str) for one in found):
         raise BadHistory(f"{name} is no list of texts")

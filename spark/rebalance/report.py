@@ -108,6 +108,7 @@ def _plots(points: Mapping[str, Sequence[Point]]) -> Iterable[str]:
 
 
 def _item_or_none(found: Sequence[float] | None, index: int) -> float | None:
+    """Return the item at this index; None without a list."""
     return None if found is None else found[index]
 
 

@@ -215,6 +215,7 @@ def _time(texts: Mapping[str, str], name: str) -> int | None:
 
 
 def _log_offset(texts: Mapping[str, str], name: str) -> int | None:
+    """Parse a log offset option; None if it is not given. Raises BadOption."""
     if name not in texts:
         return None
     text = texts[name].strip()
@@ -224,6 +225,7 @@ def _log_offset(texts: Mapping[str, str], name: str) -> int | None:
 
 
 def _boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
+    """Parse an option that is true or false; raises BadOption."""
     text = texts.get(name, str(default)).strip().lower()
     if text not in _BOOLEANS:
         raise BadOption(f"{name} is {texts[name]!r}, but must be true or false")

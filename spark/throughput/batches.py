@@ -229,6 +229,7 @@ def _host(text: str) -> str:
 
 
 def _numbers(table: pa.Table, name: str) -> Ints:
+    """Return a column as an array of int64."""
     numbers: Ints = table[name].to_numpy().astype(np.int64)
     return numbers
 

@@ -97,8 +97,9 @@ class LocalTables:
         """Return the rows whose column is not below `least`."""
         return table.filter(pc.greater_equal(table[column], least))
 
-    def added(self, cells: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """Return the cells added up by `keys`: columns SUMS, null for other keys, `bits` 0."""
+    def summed(self, cells: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """Return the sums of the cells by `keys`: a row with the columns SUMS for each value of
+        the keys, null for other keys, `bits` 0."""
         doubles = cells.cast(cells.schema.set(_TOTAL, SUMS.field(_TOTAL)))
         found = doubles.group_by(list(keys), use_threads=False).aggregate(_ADDED)
         made = {name: found[f"{name}_{function}"] for name, function in _ADDED}

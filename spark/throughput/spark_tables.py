@@ -86,8 +86,9 @@ class SparkTables:
         """Return the rows whose column is not below `least`."""
         return frame.where(exprs(column)[0] >= least)
 
-    def added(self, cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-        """Return the cells added up by `keys`: columns SUMS, null for other keys, `bits` 0."""
+    def summed(self, cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+        """Return the sums of the cells by `keys`: a row with the columns SUMS for each value of
+        the keys, null for other keys, `bits` 0."""
         sums = cells.groupBy(*keys).agg(*exprs(*(f"{made} as {n}" for n, made in ADDED.items())))
         types = {field.name: field.dataType.simpleString() for field in cells.schema.fields}
         return sums.selectExpr(

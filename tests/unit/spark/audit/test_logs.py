@@ -125,7 +125,7 @@ def test_queues_go_on_from_file_to_file() -> None:
 def test_messages_that_may_lie_in_damage_are_not_missing() -> None:
     of = replica("a", 1500)
     damaged = Tally("records")
-    damaged.found(Finding("no whole record", "a"))
+    damaged.add_finding(Finding("no whole record", "a"))
     one = report(of, 0, queues=run(5, 9, 10, 900), records=damaged)
     _, records, places = joined(of, one, report(of, 1, 1500, queues=run(11, 12, 1100, 1200)))
     assert len(reported_places(records)) == 1

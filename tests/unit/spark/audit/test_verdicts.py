@@ -72,7 +72,7 @@ def test_the_first_findings_are_kept_and_the_rest_is_counted() -> None:
     numbers = list(range(100))
     random.Random(1).shuffle(numbers)
     for finding in findings(*numbers):
-        tally.found(finding)
+        tally.add_finding(finding)
         assert len(tally.findings) <= 4 * tally.limit, "bounded however many there are"
     verdict = tally.verdict()
     assert [one.log_offset for one in verdict.findings] == [0, 1, 2]

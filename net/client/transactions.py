@@ -144,17 +144,20 @@ class TransactionProducer(ClientLifetime):
         await super().close()
 
     async def _open(self) -> None:
+        """Start the producer of half messages."""
         self._known.clear()  # the brokers forgot the group with the last close
         self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)  # of the loop that runs now
         await self._producer.start()
 
     async def _shut(self) -> None:
+        """Close the producer of half messages, and cancel the running checks."""
         try:
             await self._producer.close()
         finally:
             await self._checks.cancel(self._leavers)
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._producer.forget()
         self._checks = TaskSet()
 

@@ -31,8 +31,8 @@ class NamesConfig(Protocol):
 
 
 class NameServerLookup:
-    """Look-ups for one node. Loop thread only. `changed` is called after a look-up has changed
-    `config.namesrv_addr`."""
+    """DNS look-ups of the name servers of one node. Loop thread only. `changed` is called after
+    a look-up has changed `config.namesrv_addr`."""
 
     def __init__(self, config: NamesConfig, changed: Callable[[], None]) -> None:
         self._config, self._changed = config, changed

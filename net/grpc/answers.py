@@ -85,8 +85,8 @@ def _describe_status(code: GrpcCode, raw_status: bytes) -> str:
 
 
 def decode_grpc_message(quoted: bytes) -> str:
-    """Decode the text of `grpc-message`, where %XX is a byte of UTF-8; invalid parts stay as they
-    are. The result is `readable`."""
+    """Decode the text of `grpc-message`, where %XX is a byte of UTF-8; invalid parts stay as
+    they are. The result is a line of printable characters, see `readable`."""
     parts = quoted[: 4 * TEXT_MAX].split(b"%")
     found = [parts[0]]
     for part in parts[1:]:

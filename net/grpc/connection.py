@@ -301,6 +301,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # Events of the session.
 
     def _on_events(self, events: _Events) -> None:
+        """Handle the events of the HTTP/2 session: headers, data and closed streams."""
         for kind, stream_id, what in events:
             if kind == BLOCK:
                 self._on_headers(stream_id, cast("_Pairs | None", what))

@@ -196,6 +196,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
             self._hub.turns.rest(self, fresh=True)
 
     def _pause(self) -> None:
+        """Stop reading from the socket, until `_resume`."""
         if self._transport is not None and not self._paused:
             self._paused = True
             self._transport.pause_reading()

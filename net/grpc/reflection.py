@@ -42,6 +42,7 @@ class Reflection:
         }
 
     def _begin(self, version: str, call: GrpcCall) -> None:
+        """Begin a stream of reflection in the given version of the service."""
         call.on_message = partial(self._on_request, version, call)
         call.on_end = call.answer
 

@@ -53,6 +53,7 @@ def check_sendable(messages: Sequence[Any], topic: TopicConfig, body_max: int, n
 
 
 def _check_body(body: bytes, body_max: int) -> None:
+    """Raises RpcRefused for an empty body, or a body over `body_max` bytes."""
     if not body:
         raise RpcRefused(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(body) > body_max:
@@ -61,6 +62,8 @@ def _check_body(body: bytes, body_max: int) -> None:
 
 
 def _check_properties(message: Any) -> None:
+    """Raises RpcRefused for properties, tag or keys of a Message that clients may not set, or
+    that are too large."""
     user, system = message.user_properties, message.system_properties
     if len(user) > USER_PROPERTIES_MAX:
         text = f"{len(user)} user properties, over {USER_PROPERTIES_MAX}"
@@ -85,6 +88,7 @@ def _check_properties(message: Any) -> None:
 
 
 def _check_tag(system: Any) -> None:
+    """Raises RpcRefused for a tag of SystemProperties that is blank or has invalid characters."""
     if not system.HasField("tag"):
         return
     tag = system.tag
@@ -94,6 +98,8 @@ def _check_tag(system: Any) -> None:
 
 
 def _check_system(system: Any, now_ms: int) -> None:
+    """Raises RpcRefused for an invalid message id, time, message group or trace context in
+    SystemProperties; `now_ms` is epoch time."""
     message_id = system.message_id
     if not message_id.strip() or len(message_id) > MESSAGE_ID_MAX or _CONTROL.search(message_id):
         text = f"a message id has 1 to {MESSAGE_ID_MAX} characters that can be printed"

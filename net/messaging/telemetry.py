@@ -75,8 +75,8 @@ class _Stream:
         self._client: GrpcClient | None = None
 
     def on_command(self, data: bytes) -> None:
-        """Receive a command. Each command of a stream has its own
-        turn among the work of other clients."""
+        """Queue a command of the client. Each command of a stream has its own turn among the
+        work of other clients."""
         self._waiting.append(data)
         if len(self._waiting) > WAITING_MAX:
             text = f"over {WAITING_MAX} commands at once"
@@ -140,7 +140,7 @@ class _Stream:
         self._call.answer()
 
     def on_end(self) -> None:
-        """The stream has ended, for any reason: detach it from the client."""
+        """Detach the ended stream from the client, whatever ended it."""
         if self._client is not None:
             self._clients.stream_ended(self._client, self._call)
 

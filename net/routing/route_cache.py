@@ -194,8 +194,8 @@ class RouteCache(Generic[T]):
             self._resize(entry)
 
     def mark_doubtful(self, name: str) -> None:
-        """Mark the answer as doubtful: a use waits for a query, once the last query is `again_ms`
-        old. No-op without an entry."""
+        """Mark the answer as doubtful: the next use does not get the answer at once but waits
+        for a query, unless the last query is younger than `again_ms`. No-op without an entry."""
         entry = self._entries.get(name)
         if entry is not None:
             entry.in_doubt = True
@@ -333,7 +333,8 @@ class RouteCache(Generic[T]):
         self._query(entry.name, entry.answer).then(partial(self._on_answer, entry, is_refresh))
 
     def _on_answer(self, entry: _Entry[T], was_refresh: bool, value: T | Absent) -> None:
-        """Store the result of a query and resolve the uses that wait."""
+        """Store `value`, the result of a query, unless the former answer stays in use, and
+        resolve the uses that wait; `was_refresh`: the query began as a refresh."""
         self._asking -= 1
         self._refreshing -= was_refresh
         entry.is_asking = entry.uses_wait = False

@@ -20,7 +20,8 @@ or to a sentence with the reason why there is no answer."""
 
 
 class Calls:
-    """Makes calls by a Client: an instance is a Call. Loop thread only."""
+    """A callable that sends requests by a Client to other nodes, for cores that cannot await.
+    Loop thread only."""
 
     def __init__(self, client: Client, *, renews: bool = False) -> None:
         """`renews`: a call that timed out makes the next call open another connection (see

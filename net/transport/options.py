@@ -40,6 +40,7 @@ class ClientAuth(Enum):
 
 
 def _test_mode() -> bool:
+    """Return the key tls.test.mode.enable, which servers and clients share."""
     return key(
         "tls.test.mode.enable",
         BOOLEAN,

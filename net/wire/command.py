@@ -212,6 +212,7 @@ def _fields_of(header: Any, fields: dict[str, str] | None) -> dict[str, str]:
 
 
 def _encode_json(command: Command) -> bytes:
+    """Encode a command's header as JSON."""
     quoted = encode_basestring
     pieces = [f'{{"code":{int(command.code)}']
     if command.fields:
@@ -226,6 +227,7 @@ def _encode_json(command: Command) -> bytes:
 
 
 def _decode_json(header: memoryview) -> Command:
+    """Decode a JSON header to a Command without body; raises WireError."""
     text = str(header, "utf-8", "replace")
     try:
         members = json.loads(text)
@@ -284,6 +286,8 @@ def _text(value: Any) -> str | None:
 
 
 def _text_map(value: Any) -> dict[str, str]:
+    """Convert a JSON object of extFields to texts; null values are dropped. Raises WireError for
+    another value."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -302,6 +306,8 @@ def _text_map(value: Any) -> dict[str, str]:
 
 
 def _encode_binary(command: Command) -> bytes:
+    """Encode a command's header in RocketMQ's binary form; raises WireError for values that do
+    not fit."""
     remark = (command.remark or "").encode("utf-8", "replace")
     pieces: list[bytes] = []
     for name, value in command.fields.items():
@@ -320,6 +326,7 @@ def _encode_binary(command: Command) -> bytes:
 
 
 def _decode_binary(header: memoryview) -> Command:
+    """Decode a header in RocketMQ's binary form to a Command without body; raises WireError."""
     if len(header) < _FIXED.size:
         raise WireError(f"a ROCKETMQ header of {len(header)} bytes is too short")
     code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(header)

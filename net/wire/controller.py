@@ -232,6 +232,7 @@ def _ids(members: dict[str, Any]) -> frozenset[int]:
 
 
 def _id(value: Any) -> int:
+    """Read a broker id of a SyncStateSet; raises BadBody for a negative number."""
     found = as_int(value, "syncStateSet")
     if found < 0:
         raise BadBody(f"syncStateSet has {found} for a broker id")

@@ -97,6 +97,7 @@ def members_of(cls: type[Any]) -> tuple[Member, ...]:
 
 
 def _find_members(cls: type[Any]) -> tuple[Member, ...]:
+    """Return the members of a header dataclass; see `members_of`."""
     hints = typing.get_type_hints(cls, include_extras=True)
     members: list[Member] = []
     for field in dataclasses.fields(cls):

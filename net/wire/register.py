@@ -101,6 +101,7 @@ class RegisterBrokerBody:
 
 
 def _encode_compressed(body: RegisterBrokerBody) -> bytes:
+    """Encode a registration in RocketMQ's length-prefixed form, compressed by zlib."""
     topics = body.topics
     pieces = [_sized(topics.data_version.encode())]
     pieces.append(len(topics.topic_config_table).to_bytes(4, "big"))
@@ -118,6 +119,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _decode_compressed(body: Buffer, version: int) -> Steps[RegisterBrokerBody]:
+    """Decode a compressed registration of a broker of that MQVersion, in steps; raises BadBody."""
     reader = _Reader((yield from _inflate(body)))
     version_text = reader.piece("data version")
     topics = TopicConfigs(DataVersion.from_json(load_small(version_text)))

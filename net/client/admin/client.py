@@ -123,15 +123,18 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         await super().close()
 
     async def _open(self) -> None:
+        """Acquire the client instance."""
         await self._instance.acquire()
         self._is_open = True
 
     async def _shut(self) -> None:
+        """Release the client instance; no-op if it was not acquired."""
         if self._is_open:
             self._is_open = False
             await self._instance.release()
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._is_open = False
 
     async def cluster_list(self, cluster: str | None = None) -> ClusterList:

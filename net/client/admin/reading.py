@@ -241,6 +241,7 @@ class MessageCommands:
         return QueueOffset(max(smallest, read_header(SearchOffsetResponse, response.fields).offset))
 
     async def _max_offset(self, queue: MessageQueue, address: str) -> QueueOffset:
+        """Return the end of a queue, from the broker at `address`."""
         header = GetMaxOffsetRequest(queue.topic, queue.queue_id, broker_name=queue.broker_name)
         response = await self._instance.ask(address, RequestCode.GET_MAX_OFFSET, header)
         return QueueOffset(read_header(GetMaxOffsetResponse, response.fields).offset)
@@ -264,6 +265,7 @@ class MessageCommands:
     async def _commit(
         self, group: str, queue: MessageQueue, address: str, queue_offset: int
     ) -> None:
+        """Commit the group's offset of a queue at the broker with this address."""
         header = UpdateConsumerOffsetRequest(
             group, queue.topic, queue.queue_id, queue_offset, queue.broker_name
         )

@@ -205,6 +205,7 @@ class Consumer(ClientLifetime):
         await super().start()
 
     async def _open(self) -> None:
+        """Join the group, check the expressions at a broker, and begin to consume."""
         if self._started_ms or self._closed:
             raise ClientError("a consumer starts once")
         if self._handler is not None:
@@ -241,10 +242,12 @@ class Consumer(ClientLifetime):
         await super().close()
 
     async def _shut(self) -> None:
+        """Leave the group, after up to close_timeout_ms for running handlers."""
         await self._leave(self._options.close_timeout_ms)
         self._closed = True
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._closed = True
         with suppress(RuntimeError):  # a `receive` of the closed loop cannot be woken
             self._delivery.stop()
@@ -252,6 +255,7 @@ class Consumer(ClientLifetime):
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _undo(self) -> None:
+        """Leave the group, without a wait for running handlers."""
         await self._leave(0)
 
     async def _leave(self, timeout_ms: int) -> None:

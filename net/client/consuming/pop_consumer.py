@@ -156,6 +156,8 @@ class PopConsumer(ClientLifetime):
         await super().start()
 
     async def _open(self) -> None:
+        """Join the group and begin to pop. Raises ClientError without a handler or a
+        subscription."""
         if self._closed:
             raise ClientError("a consumer over pop starts once")
         if self._handler is None:
@@ -173,9 +175,11 @@ class PopConsumer(ClientLifetime):
         await super().close()
 
     async def _shut(self) -> None:
+        """Leave the group, after up to close_timeout_ms for running handlers."""
         await self._leave(self._options.close_timeout_ms)
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._closed = True
         self._pops, self._handling = TaskSet(), TaskSet()
         self._requested.clear()
@@ -183,6 +187,7 @@ class PopConsumer(ClientLifetime):
         self._popper.forget()
 
     async def _undo(self) -> None:
+        """Leave the group, without a wait for running handlers."""
         if self._popper.runs:
             await self._leave(0)
 

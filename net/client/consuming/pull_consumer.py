@@ -134,6 +134,7 @@ class PullConsumer(ClientLifetime):
         await super().start()
 
     async def _open(self) -> None:
+        """Join the group."""
         await self._instance.add_member(self._member)
         # Each belongs to the loop in which it is waited for.
         self._arrived, self._assigning = asyncio.Event(), asyncio.Lock()
@@ -145,6 +146,8 @@ class PullConsumer(ClientLifetime):
         await super().close()
 
     async def _shut(self) -> None:
+        """Drop the assignment, wake waiting polls, and leave the group; no-op if it was not
+        joined."""
         if self._running:
             self._running = False
             self._subscriptions.clear()
@@ -154,6 +157,7 @@ class PullConsumer(ClientLifetime):
             await self._instance.remove_member(self._member)
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._running = False
         self._subscriptions.clear()
         self._assigned.clear()

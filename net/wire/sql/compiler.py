@@ -353,14 +353,15 @@ class _Compiler:
         self._wait(_Operator(name, level, jump))
 
     def _as_condition(self, operand: _Operand) -> None:
-        """Convert the last operand to a condition (SelectorParser.asBooleanExpression)."""
+        """Write the op that casts a property, the last operand, to a condition; raises SqlError
+        for an operand that cannot be a condition (SelectorParser.asBooleanExpression)."""
         if operand.kind is _Kind.PROPERTY:
             self._program.add(kernel.CAST)
         elif operand.kind not in (_Kind.BOOLEAN, _Kind.TRUTH):
             raise SqlError(f"{_operand_text(operand)} is no condition")
 
     def _ordered(self, operand: _Operand) -> None:
-        """Check an operand of an ordering comparison
+        """Raises SqlError for an operand that an ordering comparison does not allow
         (ComparisonExpression.checkLessThanOperand)."""
         is_text = operand.kind is _Kind.CONSTANT and not operand.is_number
         if is_text or operand.kind in (_Kind.BOOLEAN, _Kind.TRUTH):

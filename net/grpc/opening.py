@@ -156,7 +156,8 @@ class GrpcOpening(asyncio.BufferedProtocol):
         self._rest()
 
     def _begin_tls(self, context: ssl.SSLContext | TlsError, hello: bytes | memoryview) -> None:
-        """Begin the handshake with the peer's first bytes. Raises WireError without a context."""
+        """Begin the handshake with the peer's first bytes. Raises WireError if no context could
+        be made."""
         if isinstance(context, TlsError):
             raise WireError(str(context))
         self._session = TlsSession(context, server_side=True)

@@ -164,8 +164,8 @@ def method(
 
 
 def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
-    """Parse `data` as a message of the class `messages`. Raises GrpcError: RESOURCE_EXHAUSTED for
-    more than `most` bytes, INTERNAL for other bytes."""
+    """Parse `data` as a message of the protobuf class `messages`. Raises GrpcError:
+    RESOURCE_EXHAUSTED for more than `most` bytes, INTERNAL for bytes that are no such message."""
     if len(data) > most:
         text = f"a {messages.DESCRIPTOR.name} of {len(data)} bytes, over {most}"
         raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)

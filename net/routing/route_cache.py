@@ -173,9 +173,10 @@ class RouteCache(Generic[T]):
         return self._wait(entry)
 
     def renew(self, name: str, *, at_once: bool) -> Deferred[T | Absent]:
-        """Resolve to the result of a query, even if the answer is fresh. Unless `at_once`, a query
-        that began less than `again_ms` ago counts: the Deferred waits for it, or resolves at once
-        to the answer in use if it has ended. Counts as a use."""
+        """Resolve to the result of a query, even if the answer is fresh; to an Absent if there
+        is no room for a new name. Unless `at_once`, a query that began less than `again_ms` ago
+        counts: the Deferred waits for it, or resolves at once to the answer in use if it has
+        ended. Counts as a use."""
         entry = self._used(name)
         if entry is None:
             return Deferred.resolved(_FULL)

@@ -248,9 +248,9 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.pause(_IN_FLIGHT)
 
     def settled(self, count: int) -> bool:
-        """Count the responses of `count` such requests as ready, and read again at half of
-        `max_in_flight`. Returns True if the responses may be written, False if the peer is gone
-        or the connection closes."""
+        """Count the responses of `count` requests that `hold` counted as ready, and read again
+        at half of `max_in_flight`. Returns True if the responses may be written, False if the
+        peer is gone or the connection closes."""
         if self.peer.closed:
             return False
         self._in_flight -= count
@@ -415,7 +415,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return tls
 
     def _begin_fast(self) -> bool:
-        """Begin to read natively if the port has a lane; False without a lane."""
+        """Begin to read natively; False without a lane for the port, or while the connection
+        closes or is over the limit of connections."""
         gate = self._gate
         transport = self._transport
         if gate is None or transport is None or self._closing or not self._hub.is_free(self):

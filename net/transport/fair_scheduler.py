@@ -161,7 +161,7 @@ class FairScheduler:
             self._post(self._turn)
 
     def _turn(self) -> None:
-        """Run a turn: reads, waiting connections and one step of a work, within the turn's
+        """Run a turn: reads, waiting connections, one step of a work, all within the turn's
         limits."""
         self._posted = False
         self._left = REQUESTS_PER_TURN

@@ -253,8 +253,8 @@ class ScheduledConnection(FastConnection):
         raise NotImplementedError
 
     def settled(self, count: int) -> bool:
-        """Count the responses of `count` such requests as ready. Returns True if they may be
-        written, False if the peer is gone or the connection closes."""
+        """Count the responses of `count` requests that `hold` counted as ready. Returns True if
+        they may be written, False if the peer is gone or the connection closes."""
         raise NotImplementedError
 
     def take(self, request: Command, response: Response) -> None:

@@ -147,8 +147,8 @@ def _look(
     make: Callable[[], ssl.SSLContext],
     known: tuple[_Signature | None, ...],
 ) -> _Look | None:
-    """Check the files, on any thread, and make a context if their signatures differ from
-    `known`; None if they do not differ."""
+    """Check the files, on any thread, and make a context of them; None if their signature is in
+    `known`, the signatures that earlier checks have seen."""
     signature = _signature(paths)
     if signature in known:
         return None

@@ -225,7 +225,7 @@ def _share_text(found: float | None) -> str:
 
 
 def _durations_text(name: str, found: tuple[float, ...] | None) -> str:
-    """Format (median, any, 99th percentile, maximum) of a duration in ms as one text."""
+    """Format (p50, p90, p99, maximum) of a duration in ms as one text, without p90."""
     if found is None:
         return f"{name} unknown"
     p50, _, p99, largest = found

@@ -233,8 +233,8 @@ def _boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _number(texts: Mapping[str, str], name: str, default: int, least: int) -> int:
-    """Parse a number option with an optional power of 1024 (k, m, g); raises BadOption below
-    `least`."""
+    """Parse a number option with an optional unit (k, m, g or t: powers of 1024); raises
+    BadOption below `least`."""
     if name not in texts:
         return default
     match = _SIZE.fullmatch(texts[name].strip())

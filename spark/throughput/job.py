@@ -64,10 +64,9 @@ class ThroughputOptions:
 
 
 def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
-    """Read the stores once, write the tables into `output` and the report, and return all results.
-
-    Raises JobError for bad options or an output that exists, OSError, and Spark's errors.
-    """
+    """Read the stores, write the tables into `output` and the report, and return all results.
+    The stores are read once, and again for the comparisons with `replicas` and a `copy`. Raises
+    JobError for bad options or an output that exists, OSError, and Spark's errors."""
     from turbopump.spark.throughput.source import counted_frame
 
     _check(options)

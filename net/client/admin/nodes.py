@@ -130,8 +130,9 @@ class NodeCommands:
         return [line for of_topic in lines for line in of_topic]
 
     async def _traffic(self, topic: str, *, must_answer: bool) -> list[TopicTraffic]:
-        """Return the lines of a topic; empty for a topic that was deleted after the listing.
-        `must_answer`: raise the errors of brokers."""
+        """Return the lines of a topic, one for each group. If a broker does not answer, or the
+        topic was deleted after the listing, the result is empty, unless `must_answer`: the error
+        is raised then."""
         try:
             route = await self._calls.route(topic)
             groups = await self._calls.groups_of(topic, route)

@@ -41,7 +41,8 @@ def _hash(key: str) -> int:
 
 
 def _key(queue: MessageQueue) -> str:
-    """Format a queue like Java's MessageQueue.toString."""
+    """Format a queue like Java's MessageQueue.toString; the text is hashed for its places on the
+    ring."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"

@@ -130,7 +130,8 @@ class _Line:
         return response
 
     def _write(self, response: Command | None) -> None:
-        """Log the line."""
+        """Log the line, with the state after the request; `response` None: the request was not
+        answered."""
         user = self._asked.fields.get(USER, "")
         before, after = self._before, self._state(self._asked)
         logger.info(

@@ -263,7 +263,7 @@ def _table(kind: type[NodeConfig]) -> _Table:
 
 
 def _unknown(key: str) -> str:
-    """Return the text about an unknown key."""
+    """Return the warning about an unknown key, the key cut and printable."""
     return f"unknown key {printable(key[:MAX_KEY_SHOWN])}"
 
 

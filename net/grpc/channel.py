@@ -226,7 +226,7 @@ class GrpcChannel:
 
 
 class _Connection(asyncio.Protocol):
-    """An HTTP/2 connection to a server."""
+    """An HTTP/2 connection of a GrpcChannel to a server, and its calls. Loop thread only."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -258,7 +258,8 @@ class _Connection(asyncio.Protocol):
         on_message: Callable[[bytes], None],
         on_closed: Callable[[Exception | None], None],
     ) -> OutgoingCall:
-        """Begin a call. Raises ConnectionClosed."""
+        """Begin a call by a stream with headers and `body`; `ends`: no further bytes follow.
+        Raises ConnectionClosed."""
         if not self.takes_calls:
             raise ConnectionClosed(f"{self._address} closed the connection")
         head = [
@@ -280,7 +281,7 @@ class _Connection(asyncio.Protocol):
         return call
 
     def more(self, stream_id: int, body: bytes, *, ends: bool) -> None:
-        """Send further bytes, or the end, of a stream."""
+        """Send further bytes of a request's stream; `ends`: they are the last ones."""
         self._session.more(stream_id, body, b"", ends)
         self._write()
 
@@ -291,7 +292,7 @@ class _Connection(asyncio.Protocol):
             self._write()
 
     async def close(self) -> None:
-        """Send GOAWAY, and close."""
+        """Send GOAWAY and close the connection, once its bytes are written; ends all calls."""
         for call in list(self._calls.values()):
             call.end_silently(ConnectionClosed("the client is closed"))
         self._calls.clear()

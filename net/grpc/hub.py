@@ -25,7 +25,7 @@ READ_MAX: Final = 64 << 10
 
 
 class SweptPeer(Closable, Protocol):
-    """A connection, as the sweep sees it."""
+    """A connection of a gRPC server, as the periodic sweep sees it."""
 
     address: str
     """The peer's `ip:port`."""
@@ -117,7 +117,7 @@ class GrpcHub(ConnectionSet[SweptPeer]):
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "too many large messages at once")
 
     def call_ended(self) -> None:
-        """Subtract a call that has ended from `calls`."""
+        """Subtract a call that has ended from `calls`, the number of calls in progress."""
         self.calls -= 1
         self.changed()
 

@@ -68,7 +68,8 @@ class BadFrame(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class Handshake:
-    """The first frame of a replica."""
+    """The first frame of a replica's connection in AutoSwitch HA: its broker id and whether it
+    is a learner."""
 
     broker_id: int
     """The id that the controller assigned, at least 0."""

@@ -193,7 +193,8 @@ class Replica:
         return actions + self.on_tick(now_ms)
 
     def fence(self, fenced: bool) -> None:
-        """Set ReplicaOptions.fenced for the following handshakes; a present connection stays."""
+        """Set whether later handshakes refuse a master that has not recorded the epoch in which
+        it was elected (ReplicaOptions.fenced); a present connection stays."""
         if fenced != self.options.fenced:
             self.options = replace(self.options, fenced=fenced)
 
@@ -323,7 +324,8 @@ class Replica:
         return self.state in (State.HANDSHAKE, State.TRANSFER)
 
     def _use_log(self, log: LogState) -> None:
-        """Use `log` as the log of the connection that begins."""
+        """Take the ends, confirmOffset and epochs of `log`, the log at the begin of a
+        connection."""
         self._log = log
         self.log_end, self.confirm_offset = log.end, log.confirm
         self._epochs = log.epochs
@@ -331,7 +333,7 @@ class Replica:
 
     @property
     def _empty(self) -> bool:
-        """Whether the log has no byte."""
+        """Whether the log has no byte, so that it may begin at any log offset."""
         assert self._log is not None, "no connection yet"
         return self._log.min == self.log_end
 
@@ -493,7 +495,7 @@ class Replica:
         return [Close(reason)]
 
     def _close(self, reason: str) -> list[Action]:
-        """Close the connection, or stop the try to connect."""
+        """Close the connection, or stop the try to connect: return Close if there is either."""
         actions: list[Action] = [Close(reason)] if self._attached or self._connecting else []
         self._adopting, self._connecting, self.reason = None, False, reason
         return actions

@@ -339,7 +339,8 @@ class SyncState:
 
     @property
     def _wait_max_ms(self) -> int:
-        """Longest time that sends may wait for a member."""
+        """Longest time in ms that sends may wait for a member, after which the member is removed
+        from the set."""
         options = self.options
         # Without allAckInSyncStateSet no send waits for the slowest member.
         asked_ms = options.max_time_sends_wait_ms if options.all_ack else 0

@@ -108,7 +108,7 @@ class GrpcClient:
         return "" if self.consumer is None else self.consumer.group_name
 
     def heartbeat(self) -> HeartbeatData:
-        """The client as a new heartbeat of remoting."""
+        """Return the client as the body of a heartbeat by remoting."""
         return HeartbeatData(
             self.client_id,
             [ProducerData(topic) for topic in self.topics],
@@ -284,7 +284,7 @@ class GrpcClients:
         return size
 
     def _resize(self, client: GrpcClient, size: int, topics: dict[str, None]) -> None:
-        """Set the counted bytes and the topics of a client."""
+        """Set the bytes that count for a client, and its topics, and update the total."""
         self.size += size - client.size
         client.size, client.topics = size, topics
 

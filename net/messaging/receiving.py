@@ -72,7 +72,8 @@ _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_T
 
 @dataclass(slots=True, frozen=True)
 class _Receive:
-    """A call: its client, and the receive that it requests."""
+    """A call of ReceiveMessage: its client, the receive that it requests, the broker and a Peer
+    made for the call."""
 
     call: GrpcCall
     client_id: str

@@ -57,7 +57,8 @@ class RpcRefused(Exception):
 
 
 class Rpc:
-    """A call with its request. Loop thread only."""
+    """A unary call of the clients' service, with its request and its answer's class. Loop thread
+    only."""
 
     __slots__ = ("_answers", "_size", "call", "client_id", "request")
 
@@ -194,7 +195,7 @@ def language_of(call: GrpcCall) -> str:
 
 
 def status(code: Code, text: str) -> Any:
-    """A new message Status."""
+    """Make a new message Status of this code and text."""
     return _STATUS(code=code, message=text)
 
 

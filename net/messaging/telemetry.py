@@ -60,7 +60,8 @@ class Telemetry:
 
 
 class _Stream:
-    """A Telemetry stream of a client."""
+    """A Telemetry stream of a client: its waiting commands, and the client once its settings
+    were accepted."""
 
     __slots__ = ("_backend", "_call", "_client", "_client_id", "_clients", "_waiting")
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, frozen=True)
 class Absent:
-    """The result of a query without an answer."""
+    """The result of a query that found nothing: no name server answered, or none knows the name."""
 
     text: str
     """A sentence for a peer or the log."""
@@ -126,7 +126,8 @@ class NameServerQueries:
         return found
 
     def _object(self, response: Command) -> dict[str, Any]:
-        """Decode the JSON object of an answer. Raises BadBody."""
+        """Decode the JSON object in the body of an answer. Raises BadBody for other bytes and
+        over `body_max` bytes."""
         if len(response.body) > self._body_max:
             raise BadBody(f"{len(response.body)} bytes are more than the limit")
         return load_object(response.body)

@@ -276,7 +276,7 @@ async def _connected(
 
 
 class _ClientHub(Hub):
-    """A hub that lets callers wait for a TLS handshake."""
+    """The connections of a client; callers can wait until a TLS handshake has finished."""
 
     def __init__(
         self,
@@ -330,7 +330,7 @@ class _ClientHub(Hub):
         self._wake(connection)
 
     def _wake(self, connection: Swept) -> None:
-        """Wake the caller of `established` for this connection."""
+        """End the wait of `established` for this connection."""
         future = self._waiting.get(connection)
         if future is not None and not future.done():
             future.set_result(None)

@@ -24,7 +24,7 @@ class Closable(Protocol):
         connection closes. Returns at once."""
 
     def abort(self) -> None:
-        """Close and drop all unsent bytes. Returns at once."""
+        """Close the connection at once and drop all unsent bytes. Returns at once."""
 
 
 C = TypeVar("C", bound=Closable)

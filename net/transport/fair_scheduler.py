@@ -65,7 +65,7 @@ class Reading(Protocol):
 
 
 class ReadSizeLimit(Protocol):
-    """The setting of the largest size of a read."""
+    """A setting of how many bytes a read of a socket may return."""
 
     def shorten(self) -> None:
         """Limit the next reads to a short size, until `lengthen`."""

@@ -213,6 +213,8 @@ def _given(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _value(one: Key, properties: Mapping[str, str]) -> Any:
+    """Return the value of a key: parsed from the properties, or its default. Raises ValueError
+    naming the key."""
     given = properties.get(one.name)
     if given is None:
         return one.default

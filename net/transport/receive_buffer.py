@@ -125,7 +125,8 @@ class Area:
         self._cut(oldest)
 
     def _forget(self, owner: Owner, host: bytes) -> None:
-        """Subtract the bytes of an owner."""
+        """Remove an owner from the area, and its bytes from the sums of the area and of its
+        address `host`."""
         size = self._sizes.pop(owner, 0)
         if size:
             self.in_use -= size

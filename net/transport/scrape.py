@@ -107,7 +107,7 @@ class ScrapeServer:
 
 
 def _split(field: str) -> tuple[str, str, str]:
-    """Split a header line into (name, ":", value)."""
+    """Split a header line at its first colon into (name, ":", value)."""
     return field.partition(":")
 
 

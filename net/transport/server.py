@@ -159,7 +159,7 @@ class _ServerHub(Hub):
         self._tls.start_looking()
 
     def stop_sweeping(self) -> None:
-        """Stop the sweeps and the checks."""
+        """Stop the sweeps and the checks for renewed certificates."""
         super().stop_sweeping()
         self._all.discard(self)
         self._tls.stop_looking()
@@ -200,7 +200,8 @@ class _ServerHub(Hub):
         return None
 
     def is_free(self, connection: Swept) -> bool:
-        """Whether the connection is within the limit."""
+        """Whether the connection is within the limit of connections, so that its requests are
+        handled."""
         return connection not in self._refused
 
     @property

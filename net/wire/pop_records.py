@@ -133,7 +133,7 @@ class Acknowledgement:
 
     @property
     def tag(self) -> str:
-        """TAGS of its record."""
+        """TAGS of the acknowledgement's record: `ack` or `bAck`."""
         return BATCH_ACK_TAG if self.is_batch else ACK_TAG
 
     def body(self) -> bytes:

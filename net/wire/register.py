@@ -114,7 +114,7 @@ def _encode_compressed(body: RegisterBrokerBody) -> bytes:
 
 
 def _sized(data: bytes) -> bytes:
-    """Return the bytes after their length as 4 bytes."""
+    """Prefix the bytes with their length, 4 bytes big-endian."""
     return len(data).to_bytes(4, "big") + data
 
 

@@ -41,7 +41,7 @@ class Fact(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class JudgedStore:
-    """Facts about a store that a judgement needs."""
+    """A store as claims are judged against it: its log's limits, deletions and epochs."""
 
     name: str
     min: int

@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class TaskRunner(Protocol):
-    """Runs the tasks of an audit."""
+    """Executor of an audit's tasks: this process, several processes, or Spark."""
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
         """Run `work` on each task and return the results in the order of the tasks. Both must be

@@ -56,7 +56,7 @@ class FactTask:
 
 @dataclass(slots=True, frozen=True)
 class Placed:
-    """A message and its place."""
+    """A message of a log, and its (topic, queue id, queue offset)."""
 
     place: Place
     fact: Fact

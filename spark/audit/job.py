@@ -57,7 +57,7 @@ USABLE, BROKEN, UNUSABLE = 0, 1, 2
 
 @dataclass(slots=True, frozen=True)
 class AuditOptions:
-    """Input of an audit."""
+    """Input of an audit: stores, ledgers, and how they are read."""
 
     stores: tuple[str, ...]
     """Paths, or `name=path` with the name that ledgers use for the store."""
@@ -75,7 +75,7 @@ class AuditOptions:
 
 @dataclass(slots=True, frozen=True)
 class Audit:
-    """Result of an audit."""
+    """Result of an audit: a verdict for each promise, and facts about the stores."""
 
     verdicts: tuple[Verdict, ...]
     """Verdicts on the promises, in the order of the report."""
@@ -228,7 +228,8 @@ def _check_stores(
     summary: Summary,
     tallies: Tallies,
 ) -> None:
-    """Run all checks that need no claims."""
+    """Compare the stores with each other: bytes, epoch lists, truncations and queue ends. Claims
+    are not needed."""
     ends = [
         EndTask(one.name, one.root, one.min, one.is_stopped, log.queue_ends)
         for log in logs

@@ -53,7 +53,7 @@ class AuditedLog:
 
 
 def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
-    """Make the task that scans a file of a store."""
+    """Make the task that scans `file`, a log file of a store; see `scan.scan_file`."""
     starts = [entry.start for entry in replica.labels.epochs if file.base <= entry.start < file.end]
     return FileTask(
         replica.name,

@@ -31,7 +31,7 @@ Queue = tuple[str, int]
 
 
 class Unit(NamedTuple):
-    """A queue unit and its place."""
+    """A unit of a consume queue, and its place in a queue file."""
 
     log_offset: int
     """Log offset of the record that it points to."""

@@ -70,7 +70,7 @@ class Labels:
 
 @dataclass(slots=True, frozen=True)
 class AuditedReplica:
-    """A store to be audited; see the module."""
+    """A store to be audited: the content of its small files, before its log is scanned."""
 
     name: str
     """Name given by the user, or the path."""

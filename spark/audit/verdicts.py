@@ -16,7 +16,7 @@ REASONS_MAX = 20
 
 
 class PromiseOutcome(Enum):
-    """Outcome for one promise."""
+    """Outcome of the audit of a promise: it holds, was violated, or cannot be decided."""
 
     HOLDS = "holds"
     """Everything was checked, without a violation."""
@@ -83,7 +83,7 @@ class Finding:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """The verdict on one promise."""
+    """The verdict of an audit on a promise, with findings, counts and reasons."""
 
     name: str
     """Name of the promise, such as "truncation"."""

@@ -63,7 +63,7 @@ class NothingFound(JobError):
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Input of an export."""
+    """Input of an export: the selection, the target and its format."""
 
     selection: RowSelection
     target: str
@@ -80,7 +80,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Result of an export."""
+    """Result of an export: the target, its format, and the number of rows and bytes."""
 
     target: str
     format: str
@@ -215,7 +215,7 @@ class _Dataset:
         (self._folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of the dataset, finished or not."""
         for part in self._parts:
             part.close()
 

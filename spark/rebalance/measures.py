@@ -181,7 +181,7 @@ def _evenness(score: int, queues: int, members: int) -> float:
 
 
 def _movement(one: Rebalance) -> tuple[int, int, int]:
-    """Return (stayed, moved, moved_min)."""
+    """Return the numbers of queues (stayed, moved, moved_min); see the module."""
     members = set(one.members)
     none: frozenset[Queue] = frozenset()
     kept = {client: one.before.get(client, none) & one.topic_queues for client in members}

@@ -38,7 +38,8 @@ class BadPosition(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Place in a stream; see the module."""
+    """Place in a stream of a store's log, up to which all bytes were read, with the epochs
+    before it."""
 
     log_offset: LogOffset
     """All bytes before it were read."""

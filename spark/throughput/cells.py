@@ -99,7 +99,7 @@ def columns(*names: str) -> pa.Schema:
 
 
 def _type(name: str) -> pa.DataType:
-    """Return the type of a column by its name."""
+    """Return the Arrow type of a column of the job's tables by the column's name."""
     if name.endswith(("_avg", "_p50", "_p99", "_p999")):
         return pa.float64()
     return _NOT_NUMBERS.get(name, pa.int64())

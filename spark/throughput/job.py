@@ -43,7 +43,7 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class ThroughputOptions:
-    """The options of the command line."""
+    """Input of the throughput job, as on its command line."""
 
     selection: RowSelection
     """Stores and rows to report on."""

@@ -32,7 +32,7 @@ ASKED_MAX: Final = 3
 
 
 class LeaderAssignor:
-    """Computes the shares of a push consumer."""
+    """Computes which queues of a topic this push consumer gets, by the strategy of its options."""
 
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership

@@ -35,7 +35,7 @@ another member after 60 s."""
 
 
 class MemberLocks:
-    """The queue locks of a group member."""
+    """Requests of a group's member to lock and unlock queues at their brokers."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance

@@ -198,7 +198,7 @@ class PullConsumer(ClientLifetime):
     async def _assign(
         self, queues: Collection[MessageQueue], expression: str, sql: str | None
     ) -> None:
-        """Change the assignment; calls do not overlap."""
+        """Change the assignment as `assign` does; calls must not overlap."""
         now_ms = self._instance.now_ms()
         topics = {queue.topic for queue in queues}
         wanted = {topic: subscription_of(topic, expression, sql, now_ms) for topic in topics}

@@ -250,7 +250,7 @@ class EndpointSession:
         ]
 
     async def _send_heartbeat(self) -> None:
-        """Send a heartbeat."""
+        """Call Heartbeat, so that the server keeps the client registered."""
         await self.ask("Heartbeat", {"client_type": self.client_type})
 
     # Callbacks of the stream.

@@ -61,7 +61,8 @@ _LEVELS: Final = {
 
 
 class _Kind(Enum):
-    """Classes that RocketMQ distinguishes; the grammar allows each in different places."""
+    """Kind of an operand, as RocketMQ distinguishes them; the grammar allows each in different
+    places."""
 
     PROPERTY = "a property"
     CONSTANT = "a constant"
@@ -71,7 +72,7 @@ class _Kind(Enum):
 
 
 class _Expected(Enum):
-    """Kind of the next word."""
+    """Kind of the word that must follow: an operand, an operator, or the end."""
 
     OPERAND = "an operand"
     OPERATOR = "an operator"
@@ -217,7 +218,7 @@ class _Compiler:
         self._apply_prefixes()
 
     def _constant(self, kind: _Kind, value: str | int | float) -> _Operand:
-        """Write a constant; an int is not negative."""
+        """Write the op that pushes a constant, and return its operand; an int is not negative."""
         if isinstance(value, str):
             operand, op, compare = self._program.text(value), kernel.TEXT, kernel.COMPARE_TEXT
         elif isinstance(value, float):
@@ -527,7 +528,7 @@ def _literal(word: SqlWord) -> str | int | float:
 
 
 def _operand_text(operand: _Operand) -> str:
-    """Format an operand for an error."""
+    """Describe an operand in the text of an error."""
     if operand.value is None:
         return operand.kind.value if operand.kind is not _Kind.TRUTH else "NULL"
     return repr(operand.value)[:40]

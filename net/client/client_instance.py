@@ -577,6 +577,7 @@ async def _wait_for(later: Deferred[T]) -> T:
 
 
 def _body_of(request: Command) -> Buffer:
+    """Return the body of a decoded request, a single buffer."""
     assert not isinstance(request.body, list), "a decoded body is one buffer"
     return request.body
 

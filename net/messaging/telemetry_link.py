@@ -42,8 +42,9 @@ _RESULTS: Final = {
 
 
 class TelemetryLink:
-    """The link of a client's Peer. Loop thread only. `on_close` is called when the broker closes
-    the connection."""
+    """The link of a gRPC client's Peer: requests to the client are sent as commands on its
+    Telemetry stream. Loop thread only. `on_close` is called when the broker closes the
+    connection."""
 
     __slots__ = ("_asked", "_backend", "_on_close", "peer", "stream")
 

@@ -288,7 +288,8 @@ def _walk_records(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> N
 
 
 def _count_message(report: FileReport, row: Row, topic: str, width: int) -> None:
-    """Check that a message follows its predecessor in its queue, and count it."""
+    """Check that a message follows its predecessor in its queue, and extend the queue's run by
+    its `width` queue offsets."""
     task = report.task
     queue_id, found = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
     log_offset = task.file.base + row[kernel.POSITION]

@@ -46,7 +46,8 @@ _NOT_NUMBERS = {"level": pa.string(), **{name: CELL.field(name).type for name in
 
 
 class Cell(NamedTuple):
-    """A cell, or the sum of cells, with None for the keys that were added up; see the module."""
+    """A cell: the count, sum and limits of a metric's values with equal keys. The sum of cells
+    has None for the keys that were added up; see the module."""
 
     store: str | None
     topic: str | None

@@ -155,7 +155,7 @@ def _route(
     if config.order_message_enable:
         route.order_topic_conf = server.key_values.get(ORDER_NAMESPACE, header.topic)
     if len(route.queue_datas) > WIDE or route.topic_queue_mapping_by_broker:
-        return _in_steps(request, route.to_steps())
+        return _in_steps(request, route.to_lazy_json())
     return new_response(request, ResponseCode.SUCCESS, body=route.encode())
 
 
@@ -275,7 +275,7 @@ def _heartbeat(server: NameServer, request: Command, peer: Peer, now_ms: int) ->
 def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """Handle 322: compare data versions; also counts as a heartbeat."""
     header = read_header(headers.QueryDataVersionRequest, request.fields)
-    asked = DataVersion.from_json(bodies.small(_body(request)))
+    asked = DataVersion.from_json(bodies.load_small(_body(request)))
     server.routes.record_heartbeat(header.cluster_name, header.broker_addr, now_ms)
     known = server.routes.data_version(header.cluster_name, header.broker_addr)
     reply = headers.QueryDataVersionResponse(known != asked)
@@ -297,7 +297,7 @@ def _member_group(server: NameServer, request: Command, peer: Peer, now_ms: int)
 
 def _cluster_info(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
     """Handle 106: all groups and clusters."""
-    return _in_steps(request, server.routes.cluster_info().to_steps())
+    return _in_steps(request, server.routes.cluster_info().to_lazy_json())
 
 
 def _put_key_value(
@@ -462,7 +462,7 @@ def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: in
         return new_response(request, ResponseCode.SYSTEM_ERROR, wrong)
     data = _body(request)
     # RocketMQ, too, registers nothing for a body of `null`.
-    route = bodies.small(data) if data else None
+    route = bodies.load_small(data) if data else None
     if route is not None and not server.routes.add_topic(
         header.topic, TopicRouteData.from_json(route).queue_datas
     ):

@@ -50,7 +50,7 @@ class H2Session:
         full or `take` was not called."""
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing more is to be read or written, and the connection should be closed."""
 
     may_serve: bool

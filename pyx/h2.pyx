@@ -247,7 +247,7 @@ cdef class H2Session:
         return self.session.unsent
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the session neither reads nor writes."""
         return not (
             LIBRARY.want_read(self.session.session) or LIBRARY.want_write(self.session.session)

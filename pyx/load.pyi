@@ -178,7 +178,7 @@ class Load:
         messages, median, 99th percentile and maximum of the latencies in ns) of sends, then of
         pulls."""
 
-    def figures(self, kind: int) -> dict[str, Any]:
+    def counters(self, kind: int) -> dict[str, Any]:
         """Return the counters of SEND or PULL after the run: requests answered, messages and bytes
         of bodies, all after the warm-up; all_requests and all_messages since the start; errors, a
         list of (code, count, remark of the first)."""

@@ -275,7 +275,7 @@ cdef class Load:
             for row in self.run_of.rows[:self.run_of.row_count]
         ]
 
-    def figures(self, int kind):
+    def counters(self, int kind):
         """Return all counters of SEND or PULL by name."""
         cdef load_stats *stats
         if not 0 <= kind < LOAD_KINDS:

@@ -175,7 +175,7 @@ class DueHeap:
         """Remove and return the first unit: (due time in epoch ms, position, log offset, write time
         in epoch ms, tick, magic). Raises IndexError for an empty heap."""
 
-    def keep(self, ticks: list[int]) -> None:
+    def retain_ticks(self, ticks: list[int]) -> None:
         """Remove the units whose tick is not in `ticks`, which must ascend."""
 
     def clear(self) -> None:

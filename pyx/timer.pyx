@@ -394,7 +394,7 @@ cdef class DueHeap:
         return (entry.due_ms, entry.position, entry.log_offset, entry.write_ms, entry.tick,
                 entry.magic)
 
-    def keep(self, list ticks not None) -> None:
+    def retain_ticks(self, list ticks not None) -> None:
         """Keep only the units of these ticks."""
         cdef Py_ssize_t number, count = len(ticks)
         cdef int64_t *wanted = <int64_t *>PyMem_Malloc(max(count, 1) * sizeof(int64_t))

@@ -27,6 +27,8 @@ _NEED_PYARROW = {"ARROW_SCHEMA": "schema", "COLUMNS": "schema", "read_arrow": "a
 
 
 def __getattr__(name: str) -> Any:
+    """Import a name of _NEED_PYARROW when it is first used, so that this package needs no
+    pyarrow."""
     if name not in _NEED_PYARROW:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_NEED_PYARROW[name]}"), name)

@@ -119,8 +119,8 @@ def make_query(
     """Make the decoder's selection; `columns` are names of the table's columns, and all limits are
     inclusive, as in `read_arrow`."""
     query = ScanQuery(
-        columns=decoded(columns),
-        topics=None if topics is None else frozenset(map(_bytes, topics)),
+        columns=log_columns(columns),
+        topics=None if topics is None else frozenset(map(_topic_bytes, topics)),
         queue_ids=None if queue_ids is None else frozenset(queue_ids),
         prune_by_time=prune_by_time,
         check_body=verify_crc,
@@ -137,8 +137,9 @@ def make_query(
     return query
 
 
-def decoded(columns: Collection[str]) -> tuple[str, ...]:
-    """Return the columns without STORE_COLUMN, in the same order: the log itself has these."""
+def log_columns(columns: Collection[str]) -> tuple[str, ...]:
+    """Return `columns` without STORE_COLUMN, in the same order: the columns that a log's decoder
+    makes."""
     return tuple(name for name in columns if name != STORE_COLUMN)
 
 
@@ -176,6 +177,7 @@ class _ConstantColumn:
         self._array = pa.array([], pa.string())
 
     def array(self, rows: int) -> pa.Array:
+        """Return the column for a batch of `rows` rows."""
         if len(self._array) < rows:
             self._array = pa.repeat(pa.scalar(self._text), rows)
         return self._array[:rows]
@@ -203,5 +205,5 @@ def _array(batch: Batch, field: pa.Field) -> pa.Array:
     return pa.Array.from_buffers(field.type, batch.rows, [validity, offsets], 0, children=[entries])
 
 
-def _bytes(topic: str | bytes) -> bytes:
+def _topic_bytes(topic: str | bytes) -> bytes:
     return topic.encode() if isinstance(topic, str) else topic

@@ -19,7 +19,7 @@ def is_remote(target: str) -> bool:
 
 
 @contextmanager
-def placed(target: str, overwrite: bool, mark: str) -> Iterator[str]:
+def written_folder(target: str, overwrite: bool, mark: str) -> Iterator[str]:
     """Yield the path of a folder to write to; it becomes the target when the block succeeds.
 
     The folder (`target.part`) is not made here. When the block ends, its files are synced and it is

@@ -73,12 +73,12 @@ def lines_over_time(number: int, lines: Sequence[Line], label: str, *, log: bool
     `number` is the plot's own on the page, `label` the text of the value axis. With `log`, that
     axis is logarithmic above 1.
     """
-    with _figure(number) as (figure, axes, done):
+    with _new_figure(number) as (figure, axes, done):
         everything = [time for line in lines for time, _ in line.points]
         dated = _time_axis(axes, everything)
         for line in lines:
             axes.plot(
-                [_moment(time) if dated else time for time, _ in line.points],
+                [_utc_time(time) if dated else time for time, _ in line.points],
                 [math.nan if value is None else value for _, value in line.points],
                 color=line.colour,
                 linewidth=1.3,
@@ -89,14 +89,14 @@ def lines_over_time(number: int, lines: Sequence[Line], label: str, *, log: bool
         if log and any(value > 0 for value in values):
             axes.set_yscale("symlog", linthresh=1)
         axes.set_ylim(bottom=0)
-        _finish(figure, axes, label, log=log)
+        _label_axis(figure, axes, label, log=log)
     return done[0]
 
 
 def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
     """Draw lines over the numbers 1, 2, ... in place of times, so that runs of different days are
     comparable. Returns SVG."""
-    with _figure(number) as (figure, axes, done):
+    with _new_figure(number) as (figure, axes, done):
         for line in lines:
             axes.plot(
                 [at for at, _ in line.points],
@@ -107,14 +107,14 @@ def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
                 markersize=2.5,
             )
         axes.set_ylim(bottom=0)
-        _finish(figure, axes, label)
+        _label_axis(figure, axes, label)
     return done[0]
 
 
 def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str) -> str:
     """Draw bars over a logarithmic value axis with the text `label`, and return SVG; each metric is
     (its buckets, HTML colour). `number` is the plot's own on the page."""
-    with _figure(number) as (figure, axes, done):
+    with _new_figure(number) as (figure, axes, done):
         buckets = [list(rows) for rows, _ in metrics]
         edges = _edges([bucket for rows in buckets for bucket in rows])
         for rows, (_, colour) in zip(buckets, metrics, strict=True):
@@ -124,18 +124,18 @@ def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], labe
         axes.set_xlim(edges[0], edges[-1])
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlabel(label)
-        _finish(figure, axes, "messages")
+        _label_axis(figure, axes, "messages")
     return done[0]
 
 
 def interval_bars(number: int, rows: Sequence[tuple[float, float]], label: str) -> str:
     """Draw a horizontal bar from a start to an end time, in seconds, for each row; rows are
     numbered from 1 at the top like the table's rows. Returns SVG."""
-    with _figure(number, height=min(5.0, 0.9 + 0.17 * len(rows))) as (figure, axes, done):
+    with _new_figure(number, height=min(5.0, 0.9 + 0.17 * len(rows))) as (figure, axes, done):
         everything = [time for row in rows for time in row]
         dated = _time_axis(axes, everything)
         for at, (start, end) in enumerate(rows, 1):
-            ends = (_moment(start), _moment(end)) if dated else (start, end)
+            ends = (_utc_time(start), _utc_time(end)) if dated else (start, end)
             axes.plot(ends, (at, at), color=COLOURS[3], linewidth=4, solid_capstyle="butt")
         axes.set_ylim(len(rows) + 0.6, 0.4)
         axes.set_yticks(range(1, len(rows) + 1, max(1, len(rows) // 20)))
@@ -144,9 +144,11 @@ def interval_bars(number: int, rows: Sequence[tuple[float, float]], label: str) 
 
 
 @contextmanager
-def _figure(
+def _new_figure(
     number: int, height: float = _SIZE_INCHES[1]
 ) -> Iterator[tuple[Figure, Any, list[str]]]:
+    """Yield (figure, its axes, a list that receives the SVG as its only item when the block
+    ends)."""
     done: list[str] = []
     with rc_context(_STYLE):
         figure = Figure(figsize=(_SIZE_INCHES[0], height), layout="constrained")
@@ -167,7 +169,8 @@ def _inline(svg: str, number: int) -> str:
     return f'{head} xmlns:xlink="http://www.w3.org/1999/xlink" role="img">{rest.strip()}'
 
 
-def _finish(figure: Figure, axes: Any, label: str, *, log: bool = False) -> None:
+def _label_axis(figure: Figure, axes: Any, label: str, *, log: bool = False) -> None:
+    """Label the value axis; with `log` show the grid lines of its powers."""
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     figure.supylabel(label, fontsize=9, color="#445")
     if log:
@@ -185,7 +188,7 @@ def _time_axis(axes: Any, times: Sequence[float]) -> bool:
     return True
 
 
-def _moment(time_s: float) -> datetime:
+def _utc_time(time_s: float) -> datetime:
     return datetime.fromtimestamp(time_s, UTC)
 
 
@@ -212,7 +215,8 @@ def _edges(buckets: Sequence[Bucket]) -> list[float]:
 
 
 def _in_bins(buckets: Iterable[Bucket], edges: Sequence[float]) -> list[int]:
-    """Return the counts of the bins; each bucket lies within one bin."""
+    """Return the number of values in each bin between two edges; each bucket lies within one
+    bin."""
     counts = [0] * (len(edges) - 1)
     for low, _high, count in buckets:
         counts[bisect_right(edges, low) - 1] += count

@@ -29,7 +29,7 @@ class Stages:
         self._stages: dict[int, tuple[int, int]] = {}
         self._running: set[int] = set()
 
-    def look(self) -> tuple[int, int | None, str]:
+    def progress(self) -> tuple[int, int | None, str]:
         """Return (finished tasks, known tasks or None, number of running stages as text). The
         tracker forgets a stage when it ends, so a stage that was running and is not any longer has
         finished all its tasks."""
@@ -51,22 +51,22 @@ class Stages:
 @contextmanager
 def watching(spark: "SparkSession", out: TextIO | None = None) -> Iterator[None]:
     """Show the progress of the session's tasks on `out` (default stderr) until the block ends."""
-    with following(Stages(spark.sparkContext.statusTracker()).look, out):
+    with following(Stages(spark.sparkContext.statusTracker()).progress, out):
         yield
 
 
 @contextmanager
-def following(look: Look, out: TextIO | None = None) -> Iterator[None]:
-    """Show the progress that `look` returns until the block ends; `out` defaults to stderr.
+def following(progress: Look, out: TextIO | None = None) -> Iterator[None]:
+    """Show the progress that `progress` returns until the block ends; `out` defaults to stderr.
 
-    A thread calls `look` every LOOK_S for a bar on a terminal, else every LINE_S for a line. An
-    error of `look` ends the display, not the block.
+    A thread calls `progress` every LOOK_S for a bar on a terminal, else every LINE_S for a line. An
+    error of `progress` ends the display, not the block.
     """
     file = out or sys.stderr
     over = threading.Event()
     show = _bar if file.isatty() else _lines
     thread = threading.Thread(
-        target=_follow, args=(show, look, over, file), name="progress", daemon=True
+        target=_show_until_over, args=(show, progress, over, file), name="progress", daemon=True
     )
     thread.start()
     try:
@@ -76,22 +76,25 @@ def following(look: Look, out: TextIO | None = None) -> Iterator[None]:
         thread.join()
 
 
-def _follow(show: "Show", look: Look, over: threading.Event, file: TextIO) -> None:
+def _show_until_over(show: "Show", progress: Look, over: threading.Event, file: TextIO) -> None:
+    """Run `show` until `over` is set; an error ends the display alone."""
     try:
-        show(look, over, file)
+        show(progress, over, file)
     except Exception:  # the session was stopped meanwhile: show nothing further
         return
 
 
-def _lines(look: Look, over: threading.Event, file: TextIO) -> None:
+def _lines(progress: Look, over: threading.Event, file: TextIO) -> None:
+    """Print a line of progress every LINE_S until `over` is set."""
     begun_s = time.monotonic()
     while not over.wait(LINE_S):
-        done, known, what = look()
+        done, known, what = progress()
         out_of = f" of {known:,}" if known is not None else ""
         print(f"{time.monotonic() - begun_s:.0f} s: {done:,}{out_of} {what}", file=file, flush=True)
 
 
-def _bar(look: Look, over: threading.Event, file: TextIO) -> None:
+def _bar(progress: Look, over: threading.Event, file: TextIO) -> None:
+    """Show a bar of progress on the terminal until `over` is set."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -105,7 +108,7 @@ def _bar(look: Look, over: threading.Event, file: TextIO) -> None:
     ) as bar:
         task = bar.add_task("", total=None)
         while not over.wait(LOOK_S):
-            done, known, what = look()
+            done, known, what = progress()
             bar.update(task, completed=done, total=known, description=what)
 
 

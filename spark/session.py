@@ -127,7 +127,7 @@ def session(
     shared = _is_running()
     spark = start(name, master, conf, verbose=verbose)
     try:
-        with watching(spark), _as_sentences():
+        with watching(spark), _errors_as_sentences():
             yield spark
     finally:
         if not shared:
@@ -135,7 +135,8 @@ def session(
 
 
 @contextmanager
-def _as_sentences() -> Iterator[None]:
+def _errors_as_sentences() -> Iterator[None]:
+    """Convert Spark's errors of the block to JobError, whose text is a sentence."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -194,18 +195,16 @@ def job_main(
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return BAD_INPUT
     except Exception as error:
-        words = own_words(error)
+        words = own_error_text(error)
         if words is None:
             raise
         print(f"{parser.prog}: {words}", file=sys.stderr)
         return BAD_INPUT
 
 
-def own_words(error: Exception) -> str | None:
+def own_error_text(error: Exception) -> str | None:
     """Return the text of this project's error that a Python worker raised, without tracebacks.
-
-    None if `error` is not such an error of Spark's.
-    """
+    None if `error` is not such an error of Spark's."""
     if not type(error).__module__.startswith("pyspark."):
         return None
     texts = re.findall(r"^turbopump\.[\w.]+: (.+)$", str(error), re.MULTILINE)
@@ -213,6 +212,7 @@ def own_words(error: Exception) -> str | None:
 
 
 def _settings(conf: Sequence[str]) -> dict[str, str]:
+    """Parse texts KEY=VALUE; raises JobError."""
     made: dict[str, str] = {}
     for text in conf:
         key, found, value = text.partition("=")
@@ -224,11 +224,9 @@ def _settings(conf: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def _jvm_output_aside(aside: bool) -> Iterator[Callable[[], str]]:
-    """Start the JVM with its stderr in an unnamed file.
-
-    The JVM prints half a dozen lines that no setting of Spark suppresses. Its errors reach Python
-    as exceptions anyway.
-    """
+    """Start the JVM in the block with its stderr in an unnamed file if `aside`; yields a
+    function that returns the end of that text. The JVM prints half a dozen lines that no setting
+    of Spark suppresses. Its errors reach Python as exceptions anyway."""
     if not aside:
         yield str
         return

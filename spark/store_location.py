@@ -33,6 +33,7 @@ class _Pieces:
         self._file = file
 
     def region(self, start: int, end: int) -> Region:
+        """Return the bytes [start, end) of the file; raises OSError if they cannot be read."""
         data = self._file.read_at(end - start, start)
         if len(data) != end - start:
             raise OSError(f"{self._path}: bytes from {start + len(data)} to {end} cannot be read")
@@ -64,6 +65,7 @@ class StoreFolder:
         return _Pieces(path, self._open(path))
 
     def _open(self, path: str) -> pa.NativeFile:
+        """Open a file of the file system; raises FileNotFoundError."""
         if not self.system.get_file_info(path).is_file:  # their own errors differ
             raise FileNotFoundError(path)
         return self.system.open_input_file(path)

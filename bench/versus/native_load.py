@@ -82,7 +82,7 @@ def run(
                 ended = future.result()
             finally:
                 load.stop()
-    found = load.figures(SEND)
+    found = load.counters(SEND)
     refused = sum(count for _, count, _ in found["errors"])
     if ended != DONE or load.lost_connections or (refused and not found["messages"]):
         raise RuntimeError(f"the load of {address} ended with status {ended}: {found['errors']}")

@@ -17,7 +17,7 @@ from turbopump.net.transport.calls import Call
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import TopicRouteData, legal_counts
+from turbopump.net.wire.route import TopicRouteData, bounded_queue_counts
 from turbopump.net.wire.topics import PERM_READ, TopicConfig
 
 TIMEOUT_MS: Final = 1_000
@@ -134,7 +134,7 @@ class TopicRoutes:
         config, me = self._own(topic)
         former, route = self._cache.get(topic), None
         if config is not None and config.perm & PERM_READ:
-            counts = tuple(legal_counts([(me.broker_name, config.read_queue_nums)]))
+            counts = tuple(bounded_queue_counts([(me.broker_name, config.read_queue_nums)]))
             brokers = {me.broker_name: {me.broker_id: me.address}}
             route = self._route(topic, _present(former), counts, brokers)
         self._cache.put(topic, route or Absent(f"no topic {topic}", is_certain=True))

@@ -18,7 +18,7 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
-from turbopump.net.wire.route import MASTER_ID, TopicRouteData, legal_counts
+from turbopump.net.wire.route import MASTER_ID, TopicRouteData, bounded_queue_counts
 from turbopump.net.wire.topics import PERM_WRITE
 
 TIMEOUT_MS: Final = 3_000
@@ -129,7 +129,7 @@ def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
         if queues.perm & PERM_WRITE and queues.broker_name != own_name
     }
     found = []
-    for name, count in legal_counts(sorted(usable.items())):
+    for name, count in bounded_queue_counts(sorted(usable.items())):
         address = addresses.get(name)
         if count and address and _is_address(address):
             found.append(Master(name, address, count))

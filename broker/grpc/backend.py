@@ -16,9 +16,9 @@ from turbopump.net.grpc.codes import Code
 from turbopump.net.messaging.backend import (
     ANY_QUEUE,
     Done,
-    Given,
     NoReadSizeLimit,
-    Take,
+    PoppedMessages,
+    PopRequest,
     logged_steps,
 )
 from turbopump.net.messaging.message_conversion import queue_of_group
@@ -190,27 +190,27 @@ class BrokerRequestBackend:
             found["recallHandle"] = handle.decode()
         return new_response(request, ResponseCode.SUCCESS, fields=found)
 
-    def take(self, take: Take) -> Given | None:
+    def pop_available(self, request: PopRequest) -> PoppedMessages | None:
         """Pop available messages natively, without a wait; None: nothing was popped, and the caller
         has to send a pop request, whose handler enables later native pops."""
-        fast, subscription = self._broker.fast, take.subscription
+        fast, subscription = self._broker.fast, request.subscription
         by_tags = subscription.is_tag_type and not subscription.class_filter_mode
         found = self._pops.take(
             fast.lane,
-            take.group.group_name.encode(),
-            take.topic.encode(),
-            take.count,
-            take.invisible_ms,
+            request.group.group_name.encode(),
+            request.topic.encode(),
+            request.count,
+            request.invisible_ms,
             expression=subscription.sub_string.encode(),
             expression_type=subscription.expression_type.encode(),
             tags=tuple(tag.encode() for tag in subscription.tags_set) if by_tags else (),
-            attempts_max=take.attempts_max,
-            with_rows=take.with_rows,
+            attempts_max=request.attempts_max,
+            with_rows=request.with_rows,
         )
         if found is None:
             return None
         framed, pop_time_ms, revive_queue_id, rows = found
-        return Given(framed, pop_time_ms, revive_queue_id, rows or ())
+        return PoppedMessages(framed, pop_time_ms, revive_queue_id, rows or ())
 
     def register_client(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """Send the client's heartbeat to the handler of HEART_BEAT, as clients of remoting do;

@@ -53,7 +53,7 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
     if forwarded_by:
         members = bodies.as_object(bodies.load(request.body, FORWARDED_BODY))
     else:
-        members = bodies.small_object(request.body)
+        members = bodies.load_small_object(request.body)
     topic, group = name_member(members, "topic"), name_member(members, "consumerGroup")
     client_id = name_member(members, "clientId")
     model = bodies.text(members, "messageModel", CLUSTERING)
@@ -98,7 +98,7 @@ def _set_request_mode(
 ) -> Command:
     """Handle 401: set how a group receives a topic's messages (pull or pop) and which side shares
     out its queues. Its members are notified and follow at once."""
-    members = bodies.small_object(request.body)
+    members = bodies.load_small_object(request.body)
     topic, group = name_member(members, "topic"), name_member(members, "consumerGroup")
     if topic.startswith(RETRY_PREFIX):
         remark = "retry topic is not allowed to set mode"

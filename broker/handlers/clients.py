@@ -214,7 +214,7 @@ def _check_client_config(
     """Handle 46: a starting consumer has its filter expression checked."""
     if not request.body:
         return new_response(request, ResponseCode.SUCCESS)
-    members = bodies.small_object(request.body)
+    members = bodies.load_small_object(request.body)
     if members.get("subscriptionData") is None:
         return new_response(request, ResponseCode.SYSTEM_ERROR, "subscriptionData is missing")
     subscription = SubscriptionData.from_json(members["subscriptionData"])

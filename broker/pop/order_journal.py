@@ -18,7 +18,7 @@ from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer, LogOffset, PutStatus
-from turbopump.net.wire.bodies import BadBody, dump, int32, small_object, text
+from turbopump.net.wire.bodies import BadBody, dump, int32, load_small_object, text
 from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 
@@ -100,7 +100,7 @@ def body_of(queue: PoppedQueue, batch: OrderedBatch, broker_name: str) -> bytes:
 def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
     """Parse the body of a record; `at` is its log offset. Raises BadBody: clients write to the
     topic, too."""
-    members: dict[str, Any] = small_object(body)
+    members: dict[str, Any] = load_small_object(body)
     batch = OrderedBatch.from_json(members)
     if batch is None or len(batch.offsets) > MESSAGES_MAX or batch.offsets != sorted(batch.offsets):
         raise BadBody("the messages of an ordered batch are malformed")

@@ -363,7 +363,7 @@ class Registration:
         if not response.body:
             return True
         try:
-            ordered = bodies.table(bodies.small_object(response.body), "table", bodies.as_text)
+            ordered = bodies.table(bodies.load_small_object(response.body), "table", bodies.as_text)
         except bodies.BadBody:
             return True
         known = [config for name in ordered if (config := self._topics.get(name)) is not None]

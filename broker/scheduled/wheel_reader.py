@@ -195,7 +195,7 @@ class WheelReader:
             kept = set()
         if PASSED_TICK in self._waiting:
             kept.add(PASSED_TICK)  # no slot can be read for these units again
-        self.heap.keep(sorted(kept))
+        self.heap.retain_ticks(sorted(kept))
         if self._loading is not None and self._loading.tick not in kept:
             self._loading = None
         for table in (self._waiting, self._out, self._parts, self._recalls):

@@ -33,7 +33,7 @@ def serve(folder: Path) -> None:
     """Run a broker that records, until it is stopped: `up` with the rest of the command line."""
     from turbopump.cli import main as command
 
-    hear: _Hear = GrpcConnection._hear
+    hear: _Hear = GrpcConnection._on_read
     numbers: dict[str, int] = {}
 
     def recorded(connection: GrpcConnection, data: memoryview) -> None:
@@ -42,7 +42,7 @@ def serve(folder: Path) -> None:
             file.write(data)
         hear(connection, data)
 
-    GrpcConnection._hear = recorded  # type: ignore[method-assign, assignment]
+    GrpcConnection._on_read = recorded  # type: ignore[method-assign, assignment]
     sys.argv = ["turbopump", "up", *sys.argv[3:]]
     command()
 

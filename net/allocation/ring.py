@@ -35,12 +35,14 @@ def consistent_hash(group: Sharing) -> Shares:
 
 
 def _hash(key: str) -> int:
+    """Return the first 32 bits of the key's MD5, as RocketMQ's ring does."""
     digest = hashlib.md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 
 
 def _key(queue: MessageQueue) -> str:
-    """Format a queue like Java's MessageQueue.toString."""
+    """Format a queue like Java's MessageQueue.toString; the text is hashed for its places on the
+    ring."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"

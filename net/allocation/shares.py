@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import TopicRouteData, legal_counts
+from turbopump.net.wire.route import TopicRouteData, bounded_queue_counts
 from turbopump.net.wire.topics import PERM_READ
 
 Shares = dict[str, list[MessageQueue]]
@@ -124,7 +124,7 @@ def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 
 def readable_counts(data: TopicRouteData) -> tuple[tuple[str, int], ...]:
     """(broker name, number of readable queues) of each broker of a route with read permission and
-    an address, sorted by name, within the bounds of `legal_counts`
+    an address, sorted by name, within the bounds of `bounded_queue_counts`
     (MQClientInstance.topicRouteData2TopicSubscribeInfo)."""
     known = {broker.broker_name for broker in data.broker_datas if broker.broker_addrs}
     counts = {
@@ -132,16 +132,16 @@ def readable_counts(data: TopicRouteData) -> tuple[tuple[str, int], ...]:
         for queues in data.queue_datas
         if queues.perm & PERM_READ and queues.broker_name in known
     }
-    return tuple(legal_counts(sorted(counts.items())))
+    return tuple(bounded_queue_counts(sorted(counts.items())))
 
 
 def queues_of(topic: str, counts: Iterable[tuple[str, int]]) -> tuple[MessageQueue, ...]:
     """List the queues 0 to count - 1 of each (broker name, count), sorted, within the bounds of
-    `legal_counts`."""
+    `bounded_queue_counts`."""
     return tuple(
         sorted_queues(
             MessageQueue(topic, broker_name, queue_id)
-            for broker_name, count in legal_counts(counts)
+            for broker_name, count in bounded_queue_counts(counts)
             for queue_id in range(count)
         )
     )

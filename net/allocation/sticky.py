@@ -26,7 +26,7 @@ def sticky(group: Sharing) -> Shares:
     """STICKY: shares that differ by at most one queue, each sorted. A queue that two members had
     in `group.previous` stays with the member of the smaller client id. Empty without members."""
     ranks = {queue: rank for rank, queue in enumerate(group.queues)}
-    kept = _kept(group, ranks)
+    kept = _kept_queues(group, ranks)
     if group.members:
         _give_free(group, kept)
         _level(kept)
@@ -35,7 +35,9 @@ def sticky(group: Sharing) -> Shares:
     return dict(zip(group.members, kept, strict=True))
 
 
-def _kept(group: Sharing, ranks: Mapping[MessageQueue, int]) -> list[list[MessageQueue]]:
+def _kept_queues(group: Sharing, ranks: Mapping[MessageQueue, int]) -> list[list[MessageQueue]]:
+    """Return for each member, in the order of `group.members`, its previous queues that still
+    exist, sorted by `ranks`."""
     free = set(group.queues)
     kept: list[list[MessageQueue]] = []
     for member in group.members:
@@ -50,6 +52,7 @@ def _kept(group: Sharing, ranks: Mapping[MessageQueue, int]) -> list[list[Messag
 
 
 def _give_free(group: Sharing, kept: list[list[MessageQueue]]) -> None:
+    """Give each queue without an owner to the member with the fewest queues; changes `kept`."""
     owned = {queue for queues in kept for queue in queues}
     fewest = [(len(queues), at) for at, queues in enumerate(kept)]
     heapify(fewest)
@@ -61,6 +64,8 @@ def _give_free(group: Sharing, kept: list[list[MessageQueue]]) -> None:
 
 
 def _level(kept: list[list[MessageQueue]]) -> None:
+    """Move queues from the member with the most to the member with the fewest until they differ
+    by one at most; changes `kept`."""
     fewest = [(len(queues), at) for at, queues in enumerate(kept)]
     most = [(-len(queues), -at) for at, queues in enumerate(kept)]
     heapify(fewest)

@@ -32,7 +32,8 @@ _SUBSCRIPTION_CODES = (
 
 
 def needs_heartbeat(error: Exception) -> bool:
-    """Whether the broker does not know our (newest) subscription: a heartbeat repairs it."""
+    """Whether the error means that the broker does not know this client's newest subscription,
+    which a heartbeat repairs."""
     return isinstance(error, BrokerError) and error.code in _SUBSCRIPTION_CODES
 
 
@@ -65,4 +66,5 @@ def send_wait_ms(failures: int) -> int:
 
 
 def _doubling_ms(failures: int) -> int:
+    """Return FIRST_MS, doubled for each further failure, at most LONGEST_MS."""
     return int(min(LONGEST_MS, FIRST_MS << min(failures - 1, 10)))

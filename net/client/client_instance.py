@@ -107,7 +107,7 @@ Checker = Callable[[Command, MessageView, Peer], None]
 
 @dataclass(slots=True, frozen=True)
 class _Failed(Absent):
-    """A query without an answer. All callers that waited for it raise its error."""
+    """A query for a route that failed. All callers that waited for it raise its error."""
 
     error: Exception
 
@@ -146,7 +146,7 @@ class ClientInstance:
         self._users = 0
         self._starting = asyncio.Lock()
         self._heartbeats = asyncio.Lock()
-        self._routes = self._no_routes()
+        self._routes = self._new_cache()
         self._due: dict[str, Deferred[TopicRoute | Absent]] = {}
         """Queries that the current caller of `refresh` sends."""
         self._producers: dict[str, int] = {}
@@ -198,7 +198,7 @@ class ClientInstance:
         Raises RemotingError when no response arrives within `timeout_ms` (0: the option's value),
         which includes connecting; ClientClosed unless started, ClientError in another event loop.
         """
-        client = self._started()
+        client = self._running_client()
         return await client.call(address, request, timeout_ms or self.options.timeout_ms)
 
     async def ask(
@@ -220,14 +220,15 @@ class ClientInstance:
         request = new_request(code, header, body, fields=fields)
         response = await self.call(address, request, timeout_ms)
         if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise BrokerError(response.code, await self._mistaken(address, code, response), address)
+            raise BrokerError(
+                response.code, await self._wrong_kind_text(address, code, response), address
+            )
         if response.code != ResponseCode.SUCCESS:
             raise BrokerError(response.code, response.remark, address)
         return response
 
-    async def _mistaken(self, address: str, code: int, response: Command) -> str | None:
-        """The error text for a server that does not support a
-        request: it may be of another kind."""
+    async def _wrong_kind_text(self, address: str, code: int, response: Command) -> str | None:
+        """The error text for a server of another kind, found by probes; else None."""
         asked = next((kind for kind, codes in KINDS.items() if code in codes), A_BROKER)
         for kind, codes in KINDS.items():
             try:
@@ -244,7 +245,7 @@ class ClientInstance:
         """Write a one-way request, connecting first if needed, within 3 s; the server does not
         answer it. Raises RemotingError if it was not written, ClientClosed unless started,
         ClientError in another event loop."""
-        await self._started().notify(address, request)
+        await self._running_client().notify(address, request)
 
     async def ask_name_server(
         self, code: int, header: Any = None, body: Body = b"", *, timeout_ms: int = 0
@@ -313,16 +314,16 @@ class ClientInstance:
         """
         while True:
             former = self._routes.get(topic)
-            known = _known(former)
+            known = _route_or_none(former)
             at_once = former is _CANCELLED or (for_sending and known is None)
             response = self._routes.renew(topic, at_once=at_once)
             query = self._due.pop(topic, None)
             if query is not None:
                 await self._send_query(topic, known, for_sending, query)
-            found = await _arrived(response)
+            found = await _wait_for(response)
             if isinstance(found, _Failed):
                 raise found.error
-            route = _known(found) or _known(self._routes.get(topic))
+            route = _route_or_none(found) or _route_or_none(self._routes.get(topic))
             if found is not _CANCELLED and (route or query or not for_sending):
                 return route
 
@@ -382,10 +383,8 @@ class ClientInstance:
 
     async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
         """Send a heartbeat to the brokers at `addresses` (None: all known masters, and with a
-        consumer their replicas) and wait for the answers; failures are logged.
-
-        Without a producer and a consumer nothing is sent.
-        """
+        consumer their replicas) and wait for the answers; failures are logged. No-op without a
+        producer and a consumer."""
         if not self._producers and not self._members:
             return
         async with self._heartbeats:
@@ -398,7 +397,7 @@ class ClientInstance:
             ).encode()
             await asyncio.gather(*(self._heartbeat(address, body) for address in addresses))
 
-    def _no_routes(self) -> RouteCache[TopicRoute]:
+    def _new_cache(self) -> RouteCache[TopicRoute]:
         rules = CacheRules(
             fresh_ms=NEVER_MS,
             again_ms=ROUTE_AGE_MIN_MS,
@@ -414,9 +413,10 @@ class ClientInstance:
             self._loop = self._client = None
             self._users, self.tasks, self._starting = 0, TaskSet(), asyncio.Lock()
             self._producers, self._members, self._checkers = {}, {}, {}
-            self._due, self._routes = {}, self._no_routes()
+            self._due, self._routes = {}, self._new_cache()
 
-    def _started(self) -> Client:
+    def _running_client(self) -> Client:
+        """The transport's client; raises ClientClosed unless started, ClientError elsewhere."""
         self._leave_ended_loop()
         if self._client is None:
             raise ClientClosed("the client is not started, or is closed")
@@ -457,6 +457,7 @@ class ClientInstance:
             transport.close()
 
     def _query(self, topic: str, _former: TopicRoute | None) -> Deferred[TopicRoute | Absent]:
+        """Return the Deferred of a query for the cache; `_send_query` resolves it."""
         query = self._due[topic] = Deferred[TopicRoute | Absent]()
         return query
 
@@ -467,6 +468,7 @@ class ClientInstance:
         for_sending: bool,
         query: Deferred[TopicRoute | Absent],
     ) -> None:
+        """Query a route, resolve `query` to it, and wake consumers whose queues changed."""
         found: TopicRoute | Absent = _CANCELLED
         try:
             found = await self._find_route(topic, for_sending and known is None)
@@ -482,6 +484,7 @@ class ClientInstance:
                         member.wake()
 
     async def _find_route(self, topic: str, may_create: bool) -> TopicRoute | Absent:
+        """Query a route; without one, return the provisional route if `may_create`."""
         route = await self._fetch_route(topic)
         if route is None and may_create:
             template = await self._fetch_route(AUTO_CREATE_TOPIC)
@@ -521,6 +524,7 @@ class ClientInstance:
             logger.info("heartbeat to %s failed: %s", address, error)
 
     async def _unregister(self, header: UnregisterClientRequest) -> None:
+
         async def leave(address: str) -> None:
             try:
                 await self.ask(
@@ -541,14 +545,15 @@ class ClientInstance:
             member.wake()
 
     def _on_check(self, request: Command, peer: Peer, _now_ms: int) -> None:
-        """Handle 39 (CHECK_TRANSACTION_STATE): ask the producer of
-        each message how the transaction ended."""
-        for view in decode_messages(_flat(request)):
+        """Handle 39 (CHECK_TRANSACTION_STATE): ask the messages' producer for the end."""
+        for view in decode_messages(_body_of(request)):
             checker = self._checkers.get(view.properties.get(names.PGROUP, ""))
             if checker is not None:
                 checker(request, view, peer)
 
     def _forward(self, name_of_group: str) -> Handler:
+        """The handler that passes a request to the group in the field `name_of_group`."""
+
         def forward(request: Command, _peer: Peer, now_ms: int) -> Response:
             group = request.fields.get(name_of_group, "")
             member = self._members.get(group)
@@ -560,26 +565,25 @@ class ClientInstance:
         return forward
 
 
-def _known(route: TopicRoute | Absent | None) -> TopicRoute | None:
+def _route_or_none(route: TopicRoute | Absent | None) -> TopicRoute | None:
     return None if isinstance(route, Absent) else route
 
 
-async def _arrived(later: Deferred[T]) -> T:
-    """Wait for a value."""
+async def _wait_for(later: Deferred[T]) -> T:
     arrived = asyncio.Event()
     later.then(lambda _value: arrived.set())
     await arrived.wait()
     return later.value
 
 
-def _flat(request: Command) -> Buffer:
+def _body_of(request: Command) -> Buffer:
+    """Return the body of a decoded request, a single buffer."""
     assert not isinstance(request.body, list), "a decoded body is one buffer"
     return request.body
 
 
 def addresses_of(namesrv: str | Sequence[str]) -> list[str]:
-    """The addresses "host:port" of name servers; a text has ";" between them. Raises
-    InvalidArgument for a malformed address, or without an address."""
+    """The "host:port" of name servers, separated by ";" in a text; raises InvalidArgument."""
     wanted = "'host:port' or a list of such texts"
     expect(namesrv, (str, Sequence), "the name server", wanted)
     texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv

@@ -17,8 +17,8 @@ from turbopump.net.wire.heartbeat import ConsumerData
 from turbopump.net.wire.subscription import SubscriptionData
 
 
-def stay() -> None:
-    """Do nothing: the `wake` of a consumer without divided queues."""
+def ignore_wake() -> None:
+    """Do nothing: the `wake` of a consumer whose queues are not divided."""
 
 
 def refusal(kind: str) -> Callable[[Command, int], Response]:
@@ -47,7 +47,7 @@ class GroupMember:
     subscriptions: Mapping[str, SubscriptionData]
     consume_type: str
     answer: Callable[[Command, int], Response]
-    wake: Callable[[], None] = stay
+    wake: Callable[[], None] = ignore_wake
     model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST
 

@@ -129,6 +129,8 @@ class ClientLifetime(ABC):
         await self.close()
 
     def _checked_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop; a client of a closed loop counts as closed. Raises
+        ClientError in another loop than that of `start`."""
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
             if not self._loop.is_closed():
@@ -140,7 +142,8 @@ class ClientLifetime(ABC):
         return loop
 
     def _as_call(self, function: Callable[[A], Awaitable[R]]) -> Callable[[A], Awaitable[R]]:
-        """Wrap a function of the program, so that a `close` inside of it does not wait for it."""
+        """Wrap a function of the program, so that a `close` inside of the function does not wait
+        for the function's end."""
 
         async def called(argument: A) -> R:
             outer = _calls.get()
@@ -170,7 +173,8 @@ class ClientLifetime(ABC):
             await asyncio.wait({self._calls_ended}, timeout=end_s - loop.time())
 
     def _end_lifetime(self, shut: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Begin to shut the client, which does not need the caller; returns the task of it."""
+        """Begin to run `shut` in a task of its own, which also ends if the caller is cancelled;
+        returns the task."""
         if self._shutting is None or self._shutting.done():  # done: it was cancelled at its begin
             self._loop = asyncio.get_running_loop()
             self._shutting = _task(self._cancel_and_shut(shut), "close")
@@ -178,6 +182,7 @@ class ClientLifetime(ABC):
         return self._shutting
 
     async def _cancel_and_shut(self, shut: Callable[[], Awaitable[None]]) -> None:
+        """Cancel a start that still runs, then run `shut`."""
         opening, loop = self._opening, None
         try:
             if opening is not None:

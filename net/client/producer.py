@@ -106,12 +106,15 @@ class Producer(ClientLifetime):
         await super().close()
 
     async def _open(self) -> None:
+        """Start the transport."""
         await self._transport.start()
 
     async def _shut(self) -> None:
+        """Close the transport."""
         await self._transport.close()
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._transport.forget()
 
     async def queues(self, topic: str) -> list[MessageQueue]:

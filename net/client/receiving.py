@@ -96,6 +96,7 @@ def handle_text(message: ReceivedMessage) -> str:
 
 
 def _received(view: MessageView, broker_name: str, retry_topic: str) -> ReceivedMessage:
+    """Convert a stored message; a message of `retry_topic` gets the topic it was first sent to."""
     properties = view.properties
     topic = view.topic
     if topic == retry_topic:

@@ -166,6 +166,7 @@ class RemotingProducer:
         oneway: bool = False,
         half: Mapping[str, str] | None = None,
     ) -> Command:
+        """Build the request of a message for `queue`."""
         return send_request(
             message,
             queue,
@@ -204,7 +205,7 @@ class RemotingProducer:
                 async with _deadline(deadline_ms - self._instance.steady_ms()):
                     if fixed is None and callable(target):
                         fixed = target(await self._publish_queues(topic))
-                    queue = fixed or await self._choose(topic, tried)
+                    queue = fixed or await self._next_queue(topic, tried)
                     return await self._try(queue, request(queue), message_id, deadline_ms, tried)
             except (BrokerError, RemotingError, NoWritableQueue) as error:
                 failures += 1
@@ -217,7 +218,9 @@ class RemotingProducer:
                     raise
                 await asyncio.sleep(pause_ms / 1000)
 
-    async def _choose(self, topic: str, tried: set[str]) -> MessageQueue:
+    async def _next_queue(self, topic: str, tried: set[str]) -> MessageQueue:
+        """Return the queue whose turn it is; `tried` are the names of brokers at which this send
+        failed."""
         queues = await self._publish_queues(topic)
         return self._selector.choose(queues, tried, self._instance.steady_ms())
 
@@ -229,6 +232,8 @@ class RemotingProducer:
         deadline_ms: int,
         tried: set[str],
     ) -> SendResult:
+        """Send a request once, to the queue's master, until `deadline_ms` (monotonic clock) at
+        most, and add the broker to `tried`. Raises BrokerError, RemotingError, NoWritableQueue."""
         tried.add(queue.broker_name)
         try:
             address = await self._master(queue)
@@ -243,7 +248,8 @@ class RemotingProducer:
         return result
 
     async def _pause_ms(self, topic: str, tried: set[str], failures: int, is_fixed: bool) -> int:
-        """Request the route again; return 0 if it has a broker that may be tried and was not."""
+        """Request the route again, and return the wait before the next try, in ms; 0 if the
+        route has a broker that may be tried and was not."""
         try:
             route = await self._instance.refresh(topic, for_sending=True)
         except (ClientError, RemotingError) as second:
@@ -253,6 +259,8 @@ class RemotingProducer:
         return 0 if names - tried and not is_fixed else backoff.send_wait_ms(failures)
 
     async def _publish_queues(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues of a topic that can be sent to. Raises RouteNotFound,
+        NoWritableQueue, RemotingError."""
         route = await self._instance.route(topic, for_sending=True)
         if route is not None and not route.publish:
             route = await self._instance.refresh(topic, for_sending=True)
@@ -263,6 +271,7 @@ class RemotingProducer:
         return route.publish
 
     async def _master(self, queue: MessageQueue) -> str:
+        """Return the address of the queue's master. Raises NoWritableQueue."""
         address = self._instance.brokers.master(queue.broker_name)
         if address is None:
             await self._publish_queues(queue.topic)
@@ -272,6 +281,7 @@ class RemotingProducer:
         return address
 
     def _next_id(self) -> str:
+        """Return a new message id; raises ClientClosed unless started."""
         if self._ids is None:
             raise ClientClosed("the producer is not started, or is closed")
         return self._ids.next()
@@ -279,7 +289,8 @@ class RemotingProducer:
 
 @asynccontextmanager
 async def _deadline(left_ms: int) -> AsyncIterator[None]:
-    """Raise CallTimeout at the deadline: requests to name servers have their own timeouts."""
+    """Raise CallTimeout if the block takes longer than `left_ms`: requests to name servers have
+    their own timeouts."""
     try:
         async with asyncio.timeout(max(1, left_ms) / 1000):
             yield

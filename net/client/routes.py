@@ -114,7 +114,8 @@ class BrokerTable:
 
 
 def _ordered_queues(text: str) -> list[tuple[str, int]]:
-    """Parse `broker:queues;broker:queues`; items that cannot be parsed are left out."""
+    """Parse `broker:queues;broker:queues` to (broker name, number of queues); items that cannot
+    be parsed are left out."""
     pairs = []
     for item in text.split(";"):
         name, colon, count = item.strip().rpartition(":")

@@ -57,6 +57,7 @@ class TaskSet:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
+        """Remove a task that has ended, and log its failure."""
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()

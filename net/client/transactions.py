@@ -116,7 +116,9 @@ class TransactionProducer(ClientLifetime):
         self._instance = instance_of(client, namesrv, client_options)
         self._options = options or ProducerOptions()
         expect(self._options, ProducerOptions, "options", "a turbopump.ProducerOptions")
-        self._producer = RemotingProducer(group, self._instance, self._options, checker=self._asked)
+        self._producer = RemotingProducer(
+            group, self._instance, self._options, checker=self._on_check
+        )
         if not callable(check):
             raise InvalidArgument(f"check is a function, not {type(check).__name__}")
         self._check = self._as_call(check)
@@ -142,17 +144,20 @@ class TransactionProducer(ClientLifetime):
         await super().close()
 
     async def _open(self) -> None:
+        """Start the producer of half messages."""
         self._known.clear()  # the brokers forgot the group with the last close
         self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)  # of the loop that runs now
         await self._producer.start()
 
     async def _shut(self) -> None:
+        """Close the producer of half messages, and cancel the running checks."""
         try:
             await self._producer.close()
         finally:
             await self._checks.cancel(self._leavers)
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._producer.forget()
         self._checks = TaskSet()
 
@@ -196,6 +201,8 @@ class TransactionProducer(ClientLifetime):
         await self._end(sent, TransactionEnd.COMMIT)
 
     async def _send_half(self, message: Message, timeout_ms: int) -> SendResult:
+        """Store the half message; a broker that is new to the group receives a heartbeat. Raises
+        InvalidArgument for a delay level."""
         check_message(message)
         if message.delay_level:
             raise InvalidArgument("a message of a transaction cannot be delayed")
@@ -207,8 +214,8 @@ class TransactionProducer(ClientLifetime):
         return sent
 
     async def _end(self, sent: SendResult, end: TransactionEnd) -> bool:
-        """Whether the broker acknowledged the end. A failure is
-        logged: the broker sends a check."""
+        """Send the end of a transaction; returns whether the broker acknowledged it. A failure
+        is logged: the broker sends a check."""
         if end is TransactionEnd.UNKNOWN:
             return False
         try:
@@ -246,7 +253,9 @@ class TransactionProducer(ClientLifetime):
 
     # Checks of transactions by brokers.
 
-    def _asked(self, request: Command, view: MessageView, peer: Peer) -> None:
+    def _on_check(self, request: Command, view: MessageView, peer: Peer) -> None:
+        """Begin to answer a broker's check of the message `view`; beyond MAX_CHECKS the check is
+        dropped."""
         asked = read_header(CheckTransactionStateRequest, request.fields)
         message = received_alone(view, asked.broker_name or "")
         if len(self._checks) >= MAX_CHECKS:
@@ -256,11 +265,15 @@ class TransactionProducer(ClientLifetime):
                 len(self._checks),
             )
             return
-        self._checks.spawn(self._answer(asked, message, peer), "the check of a transaction")
+        self._checks.spawn(
+            self._check_and_answer(asked, message, peer), "the check of a transaction"
+        )
 
-    async def _answer(
+    async def _check_and_answer(
         self, asked: CheckTransactionStateRequest, message: ReceivedMessage, peer: Peer
     ) -> None:
+        """Run the program's `check`, and send the end of the transaction to the broker `peer`;
+        nothing for UNKNOWN."""
         async with self._turns:
             end = await self._check(message)
         if end is TransactionEnd.UNKNOWN:

@@ -58,10 +58,14 @@ def keys_of_update(request: Command, values: Callable[[], Mapping[str, str]]) ->
     names, in its order, with the values that `values()` returns now; unknown keys are left out.
     `values` must have no credentials."""
     now = values()
-    return ", ".join(f"{item.key}={now[item.key]}" for item in _items(request) if item.key in now)
+    return ", ".join(
+        f"{item.key}={now[item.key]}" for item in _requested_changes(request) if item.key in now
+    )
 
 
-def _items(request: Command) -> list[Property]:
+def _requested_changes(request: Command) -> list[Property]:
+    """Return the properties in the body of a request that changes a configuration; empty if it
+    is malformed."""
     assert not isinstance(request.body, list), "a decoded body is bytes"
     try:
         return parse_update(request.body or b"")
@@ -75,17 +79,20 @@ def audit(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
     table."""
     for code, state in states.items():
         if code in table.codes:
-            table.wrap(code, _audited(code.name, state))
+            table.wrap(code, _with_audit(code.name, state))
 
 
-def _audited(name: str, state: State) -> Callable[[Handler], Handler]:
+def _with_audit(name: str, state: State) -> Callable[[Handler], Handler]:
+    """Return the wrapper that makes a handler log a line named `name`, with the states that
+    `state` returns before and after."""
+
     def wrapped(handler: Handler) -> Handler:
         def handle(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
             line = _Line(name, request, peer.address, state)
             response = handler(request, peer, now_ms)
             if isinstance(response, Generator):
                 return _in_steps(line, response)
-            return line.ended(response)
+            return line.log_response(response)
 
         return handle
 
@@ -93,8 +100,9 @@ def _audited(name: str, state: State) -> Callable[[Handler], Handler]:
 
 
 def _in_steps(line: "_Line", steps: Steps[Response]) -> Steps[Response]:
+    """Run the handler's steps, then log the line."""
     response = yield from steps
-    return line.ended(response)
+    return line.log_response(response)
 
 
 class _Line:
@@ -113,7 +121,8 @@ class _Line:
         )
         self._before = state(self._asked)
 
-    def ended(self, response: Response) -> Response:
+    def log_response(self, response: Response) -> Response:
+        """Log the line when the response is ready, and return the response."""
         if isinstance(response, Deferred):
             response.then(self._write)
         else:
@@ -121,32 +130,37 @@ class _Line:
         return response
 
     def _write(self, response: Command | None) -> None:
+        """Log the line, with the state after the request; `response` None: the request was not
+        answered."""
         user = self._asked.fields.get(USER, "")
         before, after = self._before, self._state(self._asked)
         logger.info(
             "%s by %s%s answered %s: %s%s",
             self._name,
             self._address,
-            f" ({_shown(user, FIELD_MAX)})" if user else "",
+            f" ({_shorten(user, FIELD_MAX)})" if user else "",
             "nothing" if response is None else response.code,
             self._fields(),
-            f"; before: {_shown(before, STATE_MAX)}; after: {_shown(after, STATE_MAX)}"
+            f"; before: {_shorten(before, STATE_MAX)}; after: {_shorten(after, STATE_MAX)}"
             if before or after
             else "",
         )
 
     def _fields(self) -> str:
+        """Return the request's fields as `key=value` texts, credentials hidden."""
         texts = [
-            f"{_shown(key, FIELD_MAX)}={'***' if is_secret(key) else _shown(value, FIELD_MAX)}"
+            f"{_shorten(key, FIELD_MAX)}={'***' if is_secret(key) else _shorten(value, FIELD_MAX)}"
             for key, value in list(self._asked.fields.items())[:FIELDS_MAX]
             if key not in _HIDDEN
         ]
         if self._asked.code in _PROPERTIES:
-            items = _items(self._asked)[:FIELDS_MAX]
-            texts += [_shown(shown(item), FIELD_MAX) for item in items]
+            items = _requested_changes(self._asked)[:FIELDS_MAX]
+            texts += [_shorten(shown(item), FIELD_MAX) for item in items]
         return " ".join(texts) or "no fields"
 
 
-def _shown(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
+    """Return a text for the log: printable, at most `most` characters, `...` at the end if it
+    was longer."""
     cut = printable(text[:most])[: 2 * most]
     return cut if len(text) <= most else f"{cut}..."

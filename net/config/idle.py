@@ -69,6 +69,7 @@ class IdleKey:
         return f"{shown(item)}: not supported yet{only} ({self.harm}){line_suffix(item)}"
 
     def _normal(self, value: str) -> str:
+        """Return the value in the spelling that equal values of the key's type share."""
         if self.kind == "boolean":
             return value.lower()
         try:

@@ -31,8 +31,8 @@ class NamesConfig(Protocol):
 
 
 class NameServerLookup:
-    """Look-ups for one node. Loop thread only. `changed` is called after a look-up has changed
-    `config.namesrv_addr`."""
+    """DNS look-ups of the name servers of one node. Loop thread only. `changed` is called after
+    a look-up has changed `config.namesrv_addr`."""
 
     def __init__(self, config: NamesConfig, changed: Callable[[], None]) -> None:
         self._config, self._changed = config, changed
@@ -88,6 +88,7 @@ class NameServerLookup:
         self._found = None
 
     def _complain(self, why: str) -> None:
+        """Log the reason of a failed look-up unless it was logged last."""
         if why != self._complained:
             logger.warning("the look-up of namesrvAddr failed, addresses are unchanged: %s", why)
         self._complained = why

@@ -40,7 +40,7 @@ SUGGESTED_RATIO: Final = 0.8
 
 
 class Declared(NamedTuple):
-    """A key of a configuration and the location of its value."""
+    """A key of a configuration and the attribute that holds its value."""
 
     section: str
     """Attribute of the configuration with the section of the key; empty: the configuration
@@ -147,18 +147,18 @@ class NodeConfig:
                 if not idle.is_quiet(item.value):
                     in_vain.append(item)
             else:
-                hint = self._meant(item.key) if len(warnings) < SUGGESTED_MAX else ""
+                hint = self._suggestion(item.key) if len(warnings) < SUGGESTED_MAX else ""
                 warnings.append(f"{_unknown(item.key)} ignored{line_suffix(item)}{hint}")
-        after._change(changed)
+        after._set_values(changed)
         warnings += without_effect(in_vain) + after.check(self)
         for each in fields(self):
             setattr(self, each.name, getattr(after, each.name))
         return warnings
 
     @classmethod
-    def _meant(cls, key: str) -> str:
-        """Ask for the known key that is most similar to an unknown one; empty if no key is
-        similar."""
+    def _suggestion(cls, key: str) -> str:
+        """Return a question that names the known key most similar to an unknown one; empty if no
+        key is similar."""
         known = {
             name.lower(): name
             for names in (cls.IDLE, _aliases(cls), cls.TLS, declared(cls))
@@ -177,17 +177,17 @@ class NodeConfig:
         """
         return []
 
-    def why_not(self, item: Property) -> str:
+    def refusal_reason(self, item: Property) -> str:
         """The reason why a running node does not accept a change of this key, as a sentence; empty
         if it does. The value is checked only for keys without effect."""
         if self.accepts_change(item.key):
             idle = self.IDLE.get(item.key)
             return idle.refusal(item) if idle is not None else ""
         if self.has_key(item.key):
-            return self._fixed([item.key])
+            return self._restart_needed([item.key])
         return _unknown(item.key)
 
-    def changing(self, properties: Iterable[Property]) -> list[Property]:
+    def accepted_changes(self, properties: Iterable[Property]) -> list[Property]:
         """The properties of a request to apply to a running node, in their order: keys that it
         takes, also with their current value. Unknown keys are left out, and keys that need a
         restart but have the given value already. Raises PropertiesError for other keys that need a
@@ -201,16 +201,19 @@ class NodeConfig:
             elif self.has_key(item.key) and in_force.get(item.key) != item.value.strip():
                 fixed.append(item.key)
         if fixed:
-            raise PropertiesError(self._fixed(fixed))
+            raise PropertiesError(self._restart_needed(fixed))
         return kept
 
-    def _fixed(self, keys: list[str]) -> str:
+    def _restart_needed(self, keys: list[str]) -> str:
+        """Return the error text about keys that cannot change while the node runs."""
         return (
             f"{', '.join(keys)} cannot change while {self.NODE} runs: set it in its file and"
             " restart"
         )
 
-    def _change(self, changed: Mapping[str, Mapping[str, object]]) -> None:
+    def _set_values(self, changed: Mapping[str, Mapping[str, object]]) -> None:
+        """Set attributes by section; "" is this object, else the section's frozen dataclass is
+        replaced. Raises ConfigError."""
         for section, values in changed.items():
             if not section:
                 for attribute, value in values.items():
@@ -224,6 +227,8 @@ class NodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
+    """The keys of a configuration's class by name, and the names of keys by alias."""
+
     keys: Mapping[str, Declared]
     aliases: Mapping[str, str]
 
@@ -239,10 +244,12 @@ def declared(kind: type[NodeConfig]) -> Mapping[str, Declared]:
 
 
 def _aliases(kind: type[NodeConfig]) -> Mapping[str, str]:
+    """Return the names of a configuration's keys by alias."""
     return _table(kind).aliases
 
 
 def _table(kind: type[NodeConfig]) -> _Table:
+    """Return the keys of a class of configurations, collected once."""
     if kind not in _TABLES:
         found = [Declared("", name, key) for name, key in keys_of(kind).items()]
         for attribute, section in sections_of(kind).items():
@@ -256,10 +263,12 @@ def _table(kind: type[NodeConfig]) -> _Table:
 
 
 def _unknown(key: str) -> str:
+    """Return the warning about an unknown key, the key cut and printable."""
     return f"unknown key {printable(key[:MAX_KEY_SHOWN])}"
 
 
 def _parse(key: Key, item: Property) -> object:
+    """Return the value of a property as the key's type. Raises ConfigError."""
     try:
         return key.kind.parse(item.value.strip())
     except ConfigError as error:

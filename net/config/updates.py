@@ -91,7 +91,7 @@ def update_config(
             return new_response(request, ResponseCode.NO_PERMISSION, remark)
         for warning in copy.copy(config).update(properties)[:LISTED_MAX]:
             logger.warning("configuration from %s: %s", address, warning)
-        changed = config.changing(properties)
+        changed = config.accepted_changes(properties)
     except PropertiesError as error:
         return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
 

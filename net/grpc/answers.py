@@ -60,9 +60,9 @@ def check_head(metadata: Mapping[bytes, bytes]) -> None:
 
 
 def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError | None:
-    """The error of an ended call, from its headers and trailers in `metadata`; None for OK. `held`:
-    bytes of an incomplete message; `error`: the error code of the HTTP/2 stream, 0 without one.
-    Without `grpc-status` the code is UNAVAILABLE."""
+    """Return the error of an ended call, from its headers and trailers in `metadata`; None for
+    OK. `held`: bytes of an incomplete message; `error`: the error code of the HTTP/2 stream, 0
+    without one. Without `grpc-status` the code is UNAVAILABLE."""
     raw_status = metadata.get(b"grpc-status", b"")
     if not raw_status.isdigit() or len(raw_status) > STATUS_DIGITS_MAX:
         text = f"the server ended the call without a status ({error})"
@@ -72,16 +72,21 @@ def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError
             return GrpcError(GrpcCode.INTERNAL, "the answer ends within a message")
         return None
     code = GrpcCode(int(raw_status)) if int(raw_status) in _CODES else GrpcCode.UNKNOWN
-    return GrpcError(code, plain(metadata.get(b"grpc-message", b"")) or _name(code, raw_status))
+    return GrpcError(
+        code,
+        decode_grpc_message(metadata.get(b"grpc-message", b""))
+        or _describe_status(code, raw_status),
+    )
 
 
-def _name(code: GrpcCode, raw_status: bytes) -> str:
+def _describe_status(code: GrpcCode, raw_status: bytes) -> str:
+    """Describe a status for an error whose server sent no `grpc-message`."""
     return f"status {raw_status.decode()}, {code.name}, without a message"
 
 
-def plain(quoted: bytes) -> str:
-    """Decode the text of `grpc-message`, where %XX is a byte of UTF-8; invalid parts stay as they
-    are. The result is `readable`."""
+def decode_grpc_message(quoted: bytes) -> str:
+    """Decode the text of `grpc-message`, where %XX is a byte of UTF-8; invalid parts stay as
+    they are. The result is a line of printable characters, see `readable`."""
     parts = quoted[: 4 * TEXT_MAX].split(b"%")
     found = [parts[0]]
     for part in parts[1:]:

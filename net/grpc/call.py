@@ -18,7 +18,7 @@ from turbopump.net.transport.peer import Timer
 
 
 class Carrier(Protocol):
-    """The connection of a call. Loop thread only."""
+    """The connection that carries a call, as the call uses it. Loop thread only."""
 
     address: str
     """The client's `ip:port`."""

@@ -196,6 +196,8 @@ class GrpcChannel:
             await connection.close()
 
     async def _connected(self) -> "_Connection":
+        """Return the open connection, or open one. Raises ConnectionClosed after `close`, else
+        ConnectError."""
         async with self._opening:
             if self._closed:
                 raise ConnectionClosed("the client is closed")
@@ -205,6 +207,7 @@ class GrpcChannel:
             return connection
 
     async def _open(self) -> "_Connection":
+        """Open a new connection within the timeout; raises ConnectError."""
         try:
             host, port = split(self.address)
             async with asyncio.timeout(self._connect_s):
@@ -223,7 +226,7 @@ class GrpcChannel:
 
 
 class _Connection(asyncio.Protocol):
-    """An HTTP/2 connection to a server."""
+    """An HTTP/2 connection of a GrpcChannel to a server, and its calls. Loop thread only."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -242,7 +245,8 @@ class _Connection(asyncio.Protocol):
 
     @property
     def takes_calls(self) -> bool:
-        """Whether new calls can begin."""
+        """Whether new calls can begin on this connection: it is open, and the server announced
+        no end."""
         return self._transport is not None and not self._leaves
 
     def begin(
@@ -254,7 +258,8 @@ class _Connection(asyncio.Protocol):
         on_message: Callable[[bytes], None],
         on_closed: Callable[[Exception | None], None],
     ) -> OutgoingCall:
-        """Begin a call. Raises ConnectionClosed."""
+        """Begin a call by a stream with headers and `body`; `ends`: no further bytes follow.
+        Raises ConnectionClosed."""
         if not self.takes_calls:
             raise ConnectionClosed(f"{self._address} closed the connection")
         head = [
@@ -276,7 +281,7 @@ class _Connection(asyncio.Protocol):
         return call
 
     def more(self, stream_id: int, body: bytes, *, ends: bool) -> None:
-        """Send further bytes, or the end, of a stream."""
+        """Send further bytes of a request's stream; `ends`: they are the last ones."""
         self._session.more(stream_id, body, b"", ends)
         self._write()
 
@@ -287,7 +292,7 @@ class _Connection(asyncio.Protocol):
             self._write()
 
     async def close(self) -> None:
-        """Send GOAWAY, and close."""
+        """Send GOAWAY and close the connection, once its bytes are written; ends all calls."""
         for call in list(self._calls.values()):
             call.end_silently(ConnectionClosed("the client is closed"))
         self._calls.clear()
@@ -368,6 +373,8 @@ class _Connection(asyncio.Protocol):
             self._over.set_result(None)
 
     def _on_event(self, kind: int, stream_id: int, what: object) -> None:
+        """Handle an event of the HTTP/2 session: `what` is headers, data or an error code, as
+        `kind` demands. A GrpcError resets the stream and ends its call."""
         if kind == AWAY:
             self._leaves = True
             return
@@ -386,6 +393,8 @@ class _Connection(asyncio.Protocol):
             call.end_silently(error)
 
     def _on_headers(self, call: OutgoingCall, headers: _Pairs | None) -> None:
+        """Store the headers or trailers of an answer; None: they were too large. Raises
+        GrpcError."""
         if headers is None:
             raise GrpcError(GrpcCode.INTERNAL, "the headers of the answer are too large")
         fields = dict(headers)
@@ -398,6 +407,7 @@ class _Connection(asyncio.Protocol):
             call.reader = MessageReader(MESSAGE_MAX, is_gzip)
 
     def _on_data(self, call: OutgoingCall, data: bytes) -> None:
+        """Pass the messages that are complete now to the call. Raises GrpcError."""
         if call.reader is None:
             raise GrpcError(GrpcCode.INTERNAL, "an answer without headers")
         for message in call.reader.feed(data):
@@ -410,6 +420,8 @@ class _Connection(asyncio.Protocol):
         call.end_silently(outcome(call.metadata, held, error or 0))
 
     def _ping(self) -> None:
+        """Send a PING every PING_S, or close the connection if no byte arrived since the last
+        PING."""
         if not self._heard:
             self._break("it does not answer a PING")
             return
@@ -419,6 +431,8 @@ class _Connection(asyncio.Protocol):
         self._write()
 
     def _write(self) -> None:
+        """Write the session's bytes until the socket's buffer is full, and handle the events
+        that come with them; close the transport after the session's end."""
         transport = self._transport
         try:
             while transport is not None and not self._blocked:
@@ -431,12 +445,13 @@ class _Connection(asyncio.Protocol):
         except ValueError as error:
             self._break(f"{_BROKE} ({error})")
             return
-        if transport is not None and self._session.is_over:
+        if transport is not None and self._session.is_finished:
             if not self._leaves:
                 self._why = _BROKE
             transport.close()
 
     def _break(self, text: str) -> None:
+        """Log the reason and abort the connection; its calls end when it is lost."""
         logger.info("closed the connection to %s: %s", self._address, text)
         self._why = text
         self._leaves = True

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, cast
 
 from turbopump.net.grpc.call import GrpcCall
-from turbopump.net.grpc.framing import MessageReader, encoding_of, timeout_ms
+from turbopump.net.grpc.framing import MessageReader, timeout_ms, uses_gzip
 from turbopump.net.grpc.hub import GrpcHub
 from turbopump.net.grpc.status import HEADERS, GrpcCode, GrpcError, refusal, trailers
 from turbopump.net.transport.dispatcher import one_line
@@ -120,7 +120,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits()
         transport.set_protocol(self)
         self.connection_made(transport)
-        self._hear(data)
+        self._on_read(data)
 
     def get_buffer(self, _hint: int) -> memoryview:
         """The memory that the next read fills; all connections share it, because each read is
@@ -129,9 +129,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle the bytes that were read, then write all answers."""
-        self._hear(self._hub.room[:nbytes])
+        self._on_read(self._hub.room[:nbytes])
 
-    def _hear(self, data: memoryview) -> None:
+    def _on_read(self, data: memoryview) -> None:
+        """Handle the bytes of a read, encrypted or not, and write the answers; while closing,
+        drop them."""
         if self._closing:
             self._drain(len(data))
             return
@@ -165,10 +167,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._close()
 
     def _on_bytes(self, data: memoryview) -> None:
+        """Pass decrypted bytes to the HTTP/2 session, and handle the events that result."""
         hub, session = self._hub, self._session
         while len(data) and not self._closing:
             if hub.lane is not None:
-                session.may_serve = not (self._ready or hub.refuses() or self._is_in_arrears())
+                session.may_serve = not (self._ready or hub.call_refusal() or self._is_in_arrears())
             taken, events = session.receive(data)
             if session.has_served:
                 self.called_at = self.active_at
@@ -298,6 +301,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # Events of the session.
 
     def _on_events(self, events: _Events) -> None:
+        """Handle the events of the HTTP/2 session: headers, data and closed streams."""
         for kind, stream_id, what in events:
             if kind == BLOCK:
                 self._on_headers(stream_id, cast("_Pairs | None", what))
@@ -309,6 +313,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
                     self._guarded(call, cast("bytes | None", what))
 
     def _on_headers(self, stream_id: int, headers: _Pairs | None) -> None:
+        """Begin the call of a new stream, or refuse it; None: its headers were too large."""
         if stream_id in self._calls:
             return  # trailers of the client: gRPC gives them no meaning
         self.called_at = self.active_at
@@ -335,8 +340,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
             call.fail(error)
 
     def _begin(self, call: GrpcCall) -> None:
+        """Have the method of `call.path` set up the call. Raises GrpcError to refuse it."""
         hub = self._hub
-        refused = hub.refuses()
+        refused = hub.call_refusal()
         if refused is not None:
             raise refused
         if self._is_in_arrears():
@@ -347,16 +353,17 @@ class GrpcConnection(asyncio.BufferedProtocol):
         limit_ms = timeout_ms(call.metadata.get(b"grpc-timeout"))
         if limit_ms is not None:
             call.deadline = self.active_at + limit_ms / 1_000
-        call.reader = MessageReader(hub.options.message_max, encoding_of(call.metadata))
+        call.reader = MessageReader(hub.options.message_max, uses_gzip(call.metadata))
         method(call)
 
     def _is_in_arrears(self) -> bool:
-        """Whether the peer reads too few of its answers: it may begin no new calls."""
+        """Whether the peer reads too few of its answers, so that it may begin no new calls."""
         hub = self._hub
         unsent = self._session.unsent
         return unsent > hub.options.unsent_max or (hub.is_full and self.is_clogged)
 
     def _guarded(self, call: GrpcCall, data: bytes | None) -> None:
+        """Handle `data` of a request, or None for its end; a GrpcError fails the call."""
         try:
             if data is None:
                 self._on_end(call)
@@ -366,12 +373,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
             call.fail(error)
 
     def _on_data(self, call: GrpcCall, data: bytes) -> None:
+        """Cut data of a request into messages and handle them; raises GrpcError."""
         reader = call.reader
         assert reader is not None, "an ended call gets no data"
         before = reader.held
         messages = reader.feed(data)
         if before or reader.held:
-            self._hub.hold(call, before, reader.held)
+            self._hub.count_incomplete(call, before, reader.held)
         if messages:
             self._on_messages(call, messages)
 
@@ -394,6 +402,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._on_message(call, message)
 
     def _on_message(self, call: GrpcCall, message: bytes) -> None:
+        """Pass a message to the call's method, or fail the call if the peer reads too few of its
+        answers."""
         call.has_received = True
         if call.on_message is None:
             return
@@ -403,6 +413,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._serve(call, partial(call.on_message, message))
 
     def _on_end(self, call: GrpcCall) -> None:
+        """Handle the end of the client's half, now or in a later turn. Raises GrpcError within a
+        message."""
         if call.reader is not None and call.reader.held:
             raise GrpcError(GrpcCode.INTERNAL, "the stream ends within a message")
         if call.on_end is None:
@@ -413,7 +425,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._end(call)
 
     def _rest(self, work: Callable[[], None]) -> None:
-        """Wait for a turn, so that other connections are served; nothing is read meanwhile."""
+        """Have `work` run in a later turn, so that other connections are served; nothing is read
+        until then."""
         self._ready.append(work)
         if not self._rests:
             self._rests = True
@@ -451,6 +464,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         call.fail(GrpcError(GrpcCode.DEADLINE_EXCEEDED, "the deadline of the call has passed"))
 
     def _on_closed(self, stream_id: int, error: int) -> None:
+        """End the call of a closed stream silently; close a connection whose streams end with
+        errors too often."""
         call = self._calls.get(stream_id)
         if call is not None:
             self._forget(call)
@@ -466,16 +481,18 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._say_goodbye(ENHANCE_YOUR_CALM)
 
     def _drop_calls(self) -> None:
+        """End all calls of the connection silently: the peer is gone."""
         self._ready.clear()
         for call in list(self._calls.values()):
             self._forget(call)
             call.end_silently()
 
     def _forget(self, call: GrpcCall) -> None:
+        """Remove a call from this connection's table and from the hub's counts."""
         if self._calls.pop(call.stream_id, None) is not None:
-            self._hub.ended()
+            self._hub.call_ended()
             if call.reader is not None and call.reader.held:
-                self._hub.hold(call, call.reader.held, 0)
+                self._hub.count_incomplete(call, call.reader.held, 0)
 
     # Writing.
 
@@ -493,10 +510,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._write()
         except _BROKEN as error:
             self._break(error)
-        if self._session.is_over:
+        if self._session.is_finished:
             self._close_with_peer()
 
     def _write(self) -> None:
+        """Write the session's bytes until the transport's buffer is full, and note the unsent
+        bytes in the hub."""
         transport = self._transport
         while transport is not None and not self._blocked:
             out, events = self._session.take()
@@ -538,7 +557,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         """Write out the transport's buffer, and close; the sweep
         aborts if the peer does not read it."""
-        self._end_words()
+        self._begin_closing()
         if self._transport is not None:
             self._transport.close()
 
@@ -548,7 +567,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         Bytes that the peer sends meanwhile are read and dropped. Closing with unread bytes would
         reset the connection, and the peer might lose the last answers (RFC 9112, section 9.6).
         """
-        self._end_words()
+        self._begin_closing()
         transport = self._transport
         if transport is None or transport.is_closing() or self._may_drain:
             return
@@ -559,7 +578,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             transport.resume_reading()
         transport.write_eof()
 
-    def _end_words(self) -> None:
+    def _begin_closing(self) -> None:
+        """Mark the connection as closing, and with TLS write the closing alert."""
         if not self._closing:
             self._closing = True
             self.called_at = self._hub.clock()

@@ -103,6 +103,8 @@ def add_method(
 
 
 def _file(name: str, package: str, messages: Messages, enums: Sequence[str] = ()) -> Any:
+    """Make a FileDescriptorProto; `messages` maps a message's name to its fields as texts (see
+    `_add_field`), `enums` are the names of field types that are enumerations."""
     made = descriptor_pb2.FileDescriptorProto(name=name, package=package, syntax="proto3")
     for message, fields in messages.items():
         one = made.message_type.add(name=message)
@@ -112,6 +114,8 @@ def _file(name: str, package: str, messages: Messages, enums: Sequence[str] = ()
 
 
 def _add_field(message: Any, package: str, text: str, enums: Sequence[str]) -> None:
+    """Add a field to a DescriptorProto. `text` is `NUMBER NAME:TYPE`, then `*` for a repeated
+    field or `|` for a member of the message's oneof."""
     number, _, rest = text.partition(" ")
     name, _, kind = rest.rstrip("*|").partition(":")
     label = _Field.LABEL_REPEATED if text.endswith("*") else _Field.LABEL_OPTIONAL

@@ -42,9 +42,10 @@ def timeout_ms(text: bytes | None) -> float | None:
     return wanted_ms if wanted_ms < TIMEOUT_MAX_MS else None
 
 
-def encoding_of(metadata: Mapping[bytes, bytes]) -> bool:
-    """Whether messages with the compressed flag use gzip: True for `grpc-encoding` gzip, False for
-    identity or no such header. Raises GrpcError (UNIMPLEMENTED) for another encoding."""
+def uses_gzip(metadata: Mapping[bytes, bytes]) -> bool:
+    """Whether compressed messages of a call are gzip: True for `grpc-encoding` gzip, False for
+    identity or no such header, so that no message may be compressed. Raises GrpcError
+    (UNIMPLEMENTED) for another encoding."""
     encoding = metadata.get(b"grpc-encoding", b"identity")
     if encoding not in {b"identity", b"gzip"}:
         text = f"grpc-encoding {encoding[:40].decode(errors='replace')} is not supported"
@@ -74,12 +75,13 @@ class MessageReader:
         messages and bytes of this call are lost then, `held` stays as before."""
         before = len(self._held)
         try:
-            return self._cut(data)
+            return self._cut_messages(data)
         except GrpcError:
             del self._held[before:]
             raise
 
-    def _cut(self, data: bytes) -> list[bytes]:
+    def _cut_messages(self, data: bytes) -> list[bytes]:
+        """Return the complete messages of the held bytes and `data`, and hold the rest."""
         if self._held:
             # Bytes may arrive in tiny pieces, so the held bytes are not copied for each piece.
             self._held += data
@@ -92,12 +94,13 @@ class MessageReader:
             end = at + self._size_of(data, at)
             if len(data) < end:
                 break
-            found.append(self._plain(data[at], data[at + PREFIX : end]))
+            found.append(self._decompress(data[at], data[at + PREFIX : end]))
             at = end
         self._held = bytearray(data[at:])
         return found
 
     def _is_whole(self, held: bytearray) -> bool:
+        """Whether `held` contains the first message completely."""
         return len(held) >= PREFIX and len(held) >= self._size_of(held, 0)
 
     def _size_of(self, data: bytes | bytearray, at: int) -> int:
@@ -107,7 +110,8 @@ class MessageReader:
             raise _too_large(size, self._max)
         return PREFIX + size
 
-    def _plain(self, flag: int, message: bytes) -> bytes:
+    def _decompress(self, flag: int, message: bytes) -> bytes:
+        """Return a message as it is (`flag` 0) or without its gzip (`flag` 1). Raises GrpcError."""
         if flag == 0:
             return message
         if flag != 1 or not self._gzip:

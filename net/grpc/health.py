@@ -51,15 +51,18 @@ class Health:
                 call.send(state)
 
     def _state(self) -> bytes:
+        """Return the encoded HealthCheckResponse of the state now."""
         return SERVING if self._serves() else NOT_SERVING
 
     def _check(self, call: GrpcCall, message: bytes) -> None:
+        """Answer Check with the state; fails with NOT_FOUND for an unknown service."""
         if service_of(message) in self._services:
             call.answer(self._state())
         else:
             call.fail(GrpcError(GrpcCode.NOT_FOUND, "there is no such service"))
 
     def _watch(self, call: GrpcCall, message: bytes) -> None:
+        """Send the state to a call of Watch, now and after each change."""
         if service_of(message) not in self._services:
             call.send(SERVICE_UNKNOWN)
             return

@@ -25,7 +25,7 @@ READ_MAX: Final = 64 << 10
 
 
 class SweptPeer(Closable, Protocol):
-    """A connection, as the sweep sees it."""
+    """A connection of a gRPC server, as the periodic sweep sees it."""
 
     address: str
     """The peer's `ip:port`."""
@@ -95,7 +95,7 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         self.connections.add(connection)
         return True
 
-    def refuses(self) -> GrpcError | None:
+    def call_refusal(self) -> GrpcError | None:
         """The error with which a new call has to fail, because the server stops or has `calls_max`
         calls; None: it may begin."""
         if self.stopping:
@@ -104,7 +104,7 @@ class GrpcHub(ConnectionSet[SweptPeer]):
             return GrpcError(GrpcCode.RESOURCE_EXHAUSTED, f"{self.calls} calls are under way")
         return None
 
-    def hold(self, call: GrpcCall, before: int, after: int) -> None:
+    def count_incomplete(self, call: GrpcCall, before: int, after: int) -> None:
         """Change the bytes of a call's incomplete message from `before` to `after`, 0: no message
         is incomplete. Raises GrpcError (RESOURCE_EXHAUSTED) if all of them together exceed
         `held_max`; the new bytes are counted then, too."""
@@ -116,8 +116,8 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         if after > before and self.held > self.options.held_max:
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "too many large messages at once")
 
-    def ended(self) -> None:
-        """Subtract a call that has ended from `calls`."""
+    def call_ended(self) -> None:
+        """Subtract a call that has ended from `calls`, the number of calls in progress."""
         self.calls -= 1
         self.changed()
 

@@ -118,12 +118,12 @@ _MARKS: Final = "?*|"
 
 
 def _lines() -> list[list[str]]:
-    """The words of each message's line."""
+    """Return the lines of the table, each as its words: the message's name, then its fields."""
     return [line.split() for line in _TABLE.replace("\n ", " ").strip().splitlines()]
 
 
 def _known_file(name: str) -> Any:
-    """google/protobuf's own file with the message Duration or Timestamp."""
+    """Return google/protobuf's own file with the message Duration or Timestamp."""
     proto = descriptor_pb2.FileDescriptorProto(
         name=f"google/protobuf/{name.lower()}.proto", package="google.protobuf", syntax="proto3"
     )
@@ -134,6 +134,7 @@ def _known_file(name: str) -> Any:
 
 
 def _add_map(made: Any, name: str, number: int) -> None:
+    """Add a field of type map<string, string> to a DescriptorProto."""
     entry = "".join(part.capitalize() for part in name.split("_")) + "Entry"
     nested = made.nested_type.add(name=entry)
     nested.options.map_entry = True
@@ -149,6 +150,7 @@ def _add_map(made: Any, name: str, number: int) -> None:
 
 
 def _add_field(made: Any, word: str, number: int, enums: frozenset[str]) -> None:
+    """Add the field that a word of the table describes to a DescriptorProto."""
     name, _, kind = word.rstrip(_MARKS).partition(":")
     mark = word[-1]
     if name.endswith("{}"):
@@ -180,7 +182,8 @@ def _mark_optional(made: Any, words: list[str]) -> None:
             made.oneof_decl.add(name=f"_{field.name}")
 
 
-def _file() -> Any:
+def _service_file() -> Any:
+    """Make the FileDescriptorProto of all enumerations and messages of the table."""
     proto = descriptor_pb2.FileDescriptorProto(
         name="apache/rocketmq/v2/service.proto", package=PACKAGE, syntax="proto3"
     )
@@ -199,26 +202,27 @@ def _file() -> Any:
     return proto
 
 
-def _made() -> dict[str, Any]:
+def _make_classes() -> dict[str, Any]:
+    """Make the protobuf classes of all messages in a pool of their own, by name without package."""
     # A separate pool: a program may have loaded RocketMQ's client, whose messages have the same
     # names.
     pool = descriptor_pool.DescriptorPool()
     for name in _KNOWN:
         pool.Add(_known_file(name))
-    pool.Add(_file())
+    pool.Add(_service_file())
     names = [f"google.protobuf.{name}" for name in _KNOWN]
     names += [f"{PACKAGE}.{line[0]}" for line in _lines()]
     find, make = pool.FindMessageTypeByName, message_factory.GetMessageClass
     return {name.rsplit(".", 1)[1]: make(find(name)) for name in names}
 
 
-_CLASSES: Final = _made()
+_CLASSES: Final = _make_classes()
 
 
 def files(methods: Iterable[str]) -> list[Any]:
     """FileDescriptorProtos of the service with `methods`, given as names such as SendMessage: the
     files of Duration and Timestamp, then the service's own, which depends on them."""
-    made = _file()
+    made = _service_file()
     service = made.service.add(name=SERVICE.rpartition(".")[2])
     for name in methods:
         asked, answered = f"{name}Request", f"{name}Response"

@@ -117,6 +117,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
     # The way to a GrpcConnection.
 
     def _guarded(self, data: memoryview | None) -> None:
+        """Handle bytes, or None for a turn of the handshake; a failure closes the connection."""
         try:
             self._go_on(data)
         except (WireError, ssl.SSLError) as error:
@@ -125,6 +126,8 @@ class GrpcOpening(asyncio.BufferedProtocol):
                 self._transport.close()
 
     def _go_on(self, data: memoryview | None) -> None:
+        """Continue the handshake with bytes, or None for its turn, or choose plain or TLS by the
+        first byte."""
         if self._session is not None:
             if data is not None:
                 self._session.feed(data)
@@ -148,10 +151,13 @@ class GrpcOpening(asyncio.BufferedProtocol):
             self._begin_tls(context, data)
 
     def _has_context(self, context: ssl.SSLContext | TlsError) -> None:
+        """Wait for a turn to begin TLS: the context was made, or failed."""
         self._context = context
         self._rest()
 
     def _begin_tls(self, context: ssl.SSLContext | TlsError, hello: bytes | memoryview) -> None:
+        """Begin the handshake with the peer's first bytes. Raises WireError if no context could
+        be made."""
         if isinstance(context, TlsError):
             raise WireError(str(context))
         self._session = TlsSession(context, server_side=True)
@@ -160,6 +166,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         self._shake_hands(self._session)
 
     def _shake_hands(self, session: TlsSession) -> None:
+        """Take a step of the handshake if the turn has room, else wait for a later turn."""
         if not self._hub.turns.begin_handshake():
             self._pause()
             self._rest()
@@ -176,6 +183,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
             self._resume()
 
     def _become(self, session: TlsSession | None, data: memoryview) -> None:
+        """Hand the socket over to a new GrpcConnection."""
         self._resume()
         transport, self._transport = self._transport, None
         self._hub.remove(self)
@@ -183,11 +191,13 @@ class GrpcOpening(asyncio.BufferedProtocol):
             GrpcConnection(self._hub, session).begin(transport, data)
 
     def _rest(self) -> None:
+        """Have `continue_turn` called in a later turn, once."""
         if not self._rests and self._transport is not None:
             self._rests = True
             self._hub.turns.rest(self, fresh=True)
 
     def _pause(self) -> None:
+        """Stop reading from the socket, until `_resume`."""
         if self._transport is not None and not self._paused:
             self._paused = True
             self._transport.pause_reading()

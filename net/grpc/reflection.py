@@ -31,7 +31,7 @@ class Reflection:
     def __init__(self, services: Iterable[str], files: Files) -> None:
         self._services = sorted({*services, *NAMES})
         self._files = files
-        self._known: _Known | None = None
+        self._known: _DescriptorPool | None = None
 
     @property
     def methods(self) -> dict[str, Method]:
@@ -42,21 +42,24 @@ class Reflection:
         }
 
     def _begin(self, version: str, call: GrpcCall) -> None:
-        call.on_message = partial(self._asked, version, call)
+        """Begin a stream of reflection in the given version of the service."""
+        call.on_message = partial(self._on_request, version, call)
         call.on_end = call.answer
 
-    def _asked(self, version: str, call: GrpcCall, message: bytes) -> None:
+    def _on_request(self, version: str, call: GrpcCall, message: bytes) -> None:
+        """Answer a request of a stream. Raises GrpcError."""
         if call.is_clogged:
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "earlier answers were not taken yet")
         if len(message) > ASKED_MAX:
             raise GrpcError(GrpcCode.INVALID_ARGUMENT, f"a request of {len(message)} bytes")
         if self._known is None:
             # Descriptors take memory that few servers need, so they are made on the first request.
-            self._known = _Known(self._files())
+            self._known = _DescriptorPool(self._files())
         call.send(self._known.answer(version, message, self._services))
 
 
 def _classes(pool: Any, version: str) -> tuple[Any, Any]:
+    """Return the classes (ServerReflectionRequest, ServerReflectionResponse) of a version."""
     from google.protobuf import message_factory
 
     names = "ServerReflectionRequest", "ServerReflectionResponse"
@@ -65,8 +68,8 @@ def _classes(pool: Any, version: str) -> tuple[Any, Any]:
     return request, response
 
 
-class _Known:
-    """Descriptors in a pool of their own."""
+class _DescriptorPool:
+    """The descriptors of all served files, in a pool of their own."""
 
     def __init__(self, files: Iterable[Any]) -> None:
         from google.protobuf import descriptor_pool
@@ -98,7 +101,8 @@ class _Known:
         return bytes(response.SerializeToString())
 
     def _fill(self, response: Any, kind: str | None, asked: Any, services: list[str]) -> None:
-        """Fill in the answer; raises KeyError for an unknown name."""
+        """Set the fields of `response` for the request `asked` of this `kind`; raises KeyError for
+        an unknown name."""
         if kind == "list_services":
             for name in services:
                 response.list_services_response.service.add(name=name)
@@ -116,6 +120,7 @@ class _Known:
             response.error_response.error_message = "the request asks for nothing"
 
     def _file_of(self, symbol: str) -> Any:
+        """Return the file that declares a service, method or message; raises KeyError."""
         try:
             return self._pool.FindFileContainingSymbol(symbol)
         except KeyError:

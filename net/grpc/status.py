@@ -68,6 +68,7 @@ def refusal(code: GrpcCode, text: str) -> bytes:
 
 
 def _status(code: GrpcCode, text: str) -> list[tuple[bytes, bytes]]:
+    """Return the trailers grpc-status and grpc-message."""
     return [(b"grpc-status", b"%d" % code), (b"grpc-message", quoted(text))]
 
 

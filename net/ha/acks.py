@@ -13,7 +13,8 @@ from turbopump.engine.types import LogOffset
 
 
 class Mode(Enum):
-    """The source of the set of replicas in sync."""
+    """The source of the set of replicas in sync: the controller's SyncStateSet, or in default HA
+    the connections."""
 
     CONTROLLER = "CONTROLLER"
     """The SyncStateSet that a controller agreed to."""

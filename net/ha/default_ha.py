@@ -91,10 +91,12 @@ class DefaultHaPrimary(MasterSide):
 
     @property
     def _known(self) -> LogOffset:
-        """The highest position the replica can have."""
+        """The highest log offset that the replica can have."""
         return self.next if self.next >= 0 else self._log.end
 
     def _first(self, log_offset: LogOffset) -> LogOffset:
+        """Return the start of the transfer for a replica whose log ends at `log_offset`: 0, an
+        empty log, begins with the last file."""
         end = self._log.end
         return log_offset or LogOffset(max(self._log.min, end - end % self._log.file_size))
 
@@ -147,14 +149,14 @@ class DefaultHaReplica:
         "" only closes it. No actions if it follows this address already, or after `shutdown`."""
         if self.state is State.SHUTDOWN or address == self.address:
             return []
-        actions = self._leave("another master")
+        actions = self._close("another master")
         self.address, self.state = address, State.READY
         self._wait_ms, self._due_ms = RETRY_MIN_MS, now_ms
         return actions + self.on_tick(now_ms)
 
     def shutdown(self) -> list[Action]:
         """Stop permanently, and return Close if there is a connection or a try to connect."""
-        actions = self._leave("shut down")
+        actions = self._close("shut down")
         self.state = State.SHUTDOWN
         return actions
 
@@ -221,13 +223,13 @@ class DefaultHaReplica:
         if self.log_end > 0:
             self.frames.expect()
         may_wait = self._may_wait(taken + len(data), now_ms)
-        return actions if may_wait else actions + self._report_more(now_ms)
+        return actions if may_wait else actions + self._report_if_more(now_ms)
 
     def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
         """Note that the log is durable up to `log_end`, a log offset, and report that with
         `ack_durable`."""
         self._durable_end = max(self._durable_end, log_end)
-        return self._report_more(now_ms) if self.state is State.TRANSFER else []
+        return self._report_if_more(now_ms) if self.state is State.TRANSFER else []
 
     def on_failed(self, reason: str, now_ms: int) -> list[Action]:
         """Handle the failure of an action, such as a write to the log: return Close; the next try
@@ -251,30 +253,39 @@ class DefaultHaReplica:
             self._retry("the master is silent", now_ms)
             return [Close(self.reason)]
         due = now_ms - self.last_write_ms > self.options.heartbeat_interval_ms
-        return self._report(now_ms) if due else self._report_more(now_ms)
+        return self._report(now_ms) if due else self._report_if_more(now_ms)
 
     @property
-    def _counted(self) -> LogOffset:
+    def _reportable_end(self) -> LogOffset:
+        """The log offset up to which the log may be reported: with `ack_durable` only durable
+        bytes count."""
         return min(self.log_end, self._durable_end) if self.options.ack_durable else self.log_end
 
-    def _report_more(self, now_ms: int) -> list[Action]:
-        return self._report(now_ms) if self._counted > self._reported else []
+    def _report_if_more(self, now_ms: int) -> list[Action]:
+        """Report the end of the log if more than reported before counts."""
+        return self._report(now_ms) if self._reportable_end > self._reported else []
 
     def _may_wait(self, read_size: int, now_ms: int) -> bool:
+        """Whether the next report may wait for a later read; see `replica.may_wait`."""
         if not self._framer.is_inside:
             return False
-        return may_wait(self._counted - self._reported, now_ms - self.last_write_ms, read_size)
+        return may_wait(
+            self._reportable_end - self._reported, now_ms - self.last_write_ms, read_size
+        )
 
     def _report(self, now_ms: int) -> list[Action]:
-        self._reported, self.last_write_ms = self._counted, now_ms
+        """Return the Send of a report of the log's end."""
+        self._reported, self.last_write_ms = self._reportable_end, now_ms
         return [Send(Report(self._reported).encode())]
 
     def _retry(self, reason: str, now_ms: int) -> None:
+        """Set the state READY, and double the wait until the next try."""
         self.state, self.reason, self._connecting = State.READY, reason, False
         self._due_ms = now_ms + self._wait_ms
         self._wait_ms = min(self._wait_ms * 2, RETRY_MAX_MS)
 
-    def _leave(self, reason: str) -> list[Action]:
+    def _close(self, reason: str) -> list[Action]:
+        """Return Close if there is a connection or a try to connect."""
         open_ = self.state is State.TRANSFER or self._connecting
         self._connecting, self.reason = False, reason
         return [Close(reason)] if open_ else []

@@ -68,7 +68,8 @@ class BadFrame(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class Handshake:
-    """The first frame of a replica."""
+    """The first frame of a replica's connection in AutoSwitch HA: its broker id and whether it
+    is a learner."""
 
     broker_id: int
     """The id that the controller assigned, at least 0."""
@@ -168,11 +169,12 @@ class _Framer:
         return bool(self._held)
 
     def _keep(self) -> None:
+        """Add the bytes just read to the held bytes, by a copy."""
         self._held += self._read
         self._read = NOTHING
 
     def _has(self, size: int) -> bool:
-        """Whether the next `size` bytes are there; if so, they are contiguous."""
+        """Whether the next `size` bytes have arrived; if so, they are contiguous."""
         if not self._held:
             return len(self._read) >= size
         lacking = size - len(self._held)
@@ -182,14 +184,15 @@ class _Framer:
         return lacking <= 0 or len(self._held) >= size
 
     def _number(self, at: int) -> int | None:
-        """The 4-byte number at `at`, None until it has arrived."""
+        """Return the 4-byte number at position `at` of the next frame; None until it has
+        arrived."""
         if not self._has(at + _STATE.size):
             return None
         number: int = _STATE.unpack_from(self._held or self._read, at)[0]
         return number
 
-    def _taken(self, size: int) -> Buffer | None:
-        """The next `size` bytes, None until they have arrived."""
+    def _take_bytes(self, size: int) -> Buffer | None:
+        """Remove and return the next `size` bytes of the stream; None until they have arrived."""
         if not self._has(size):
             return None
         if not self._held:
@@ -214,7 +217,7 @@ class ReplicaFramer(_Framer):
         while (state := self._number(0)) is not None:
             if state not in (HANDSHAKE, TRANSFER):
                 raise BadFrame(f"no replica is in state {state}")
-            frame = self._taken(_HANDSHAKE.size if state == HANDSHAKE else _ACK.size)
+            frame = self._take_bytes(_HANDSHAKE.size if state == HANDSHAKE else _ACK.size)
             if frame is None:
                 return
             if state == TRANSFER:
@@ -244,27 +247,30 @@ class MasterFramer(_Framer):
             self._keep()
 
     def _frames(self) -> Iterator[HandshakeReply | Transfer]:
+        """Yield the complete frames; raises BadFrame."""
         while (state := self._number(0)) is not None:
             if state == HANDSHAKE:
-                frame = self._whole(_REPLY.size, ENTRIES_READ_MAX * _ENTRY.size)
+                frame = self._take_frame(_REPLY.size, ENTRIES_READ_MAX * _ENTRY.size)
                 if frame is None:
                     return
-                yield _reply(frame)
+                yield _read_reply(frame)
             elif state == TRANSFER:
-                frame = self._whole(_TRANSFER.size, BODY_MAX)
+                frame = self._take_frame(_TRANSFER.size, BODY_MAX)
                 if frame is None:
                     return
-                yield _transfer(frame)
+                yield _read_transfer(frame)
             else:
                 raise BadFrame(f"no master is in state {state}")
 
-    def _whole(self, header_size: int, body_max: int) -> Buffer | None:
+    def _take_frame(self, header_size: int, body_max: int) -> Buffer | None:
+        """Remove and return the next frame, whose bytes 4 to 7 are the size of its body; None
+        until it has arrived. Raises BadFrame for a body beyond `body_max`."""
         size = self._number(4)
         if size is None:
             return None
         if not 0 <= size <= body_max:
             raise BadFrame(f"a frame has no body of {size} bytes")
-        return self._taken(header_size + size)
+        return self._take_bytes(header_size + size)
 
 
 class ReportFramer(_Framer):
@@ -274,7 +280,7 @@ class ReportFramer(_Framer):
         """Add bytes of the stream, and yield the reports that are complete then, in order; any 8
         bytes are a report. Nothing happens before the iteration, which must go to the end."""
         self._held += data
-        while (frame := self._taken(_REPORT.size)) is not None:
+        while (frame := self._take_bytes(_REPORT.size)) is not None:
             yield Report(LogOffset(_REPORT.unpack(frame)[0]))
 
 
@@ -292,17 +298,19 @@ class DefaultHaFramer(_Framer):
             self._keep()
 
     def _frames(self) -> Iterator[DefaultHaTransfer]:
+        """Yield the complete frames; raises BadFrame."""
         while self._has(_PLAIN.size):
             log_offset, size = _PLAIN.unpack_from(self._held or self._read)
             if not 0 <= size <= BODY_MAX:
                 raise BadFrame(f"a frame has no body of {size} bytes")
-            frame = self._taken(_PLAIN.size + size)
+            frame = self._take_bytes(_PLAIN.size + size)
             if frame is None:
                 return
             yield DefaultHaTransfer(LogOffset(log_offset), memoryview(frame)[_PLAIN.size :])
 
 
-def _reply(frame: Buffer) -> HandshakeReply:
+def _read_reply(frame: Buffer) -> HandshakeReply:
+    """Decode a whole HandshakeReply; raises BadFrame."""
     _state, size, log_end, last_epoch = _REPLY.unpack_from(frame)
     if size % _ENTRY.size:
         raise BadFrame(f"{size} bytes are no epoch entries")
@@ -317,7 +325,8 @@ def _reply(frame: Buffer) -> HandshakeReply:
     return HandshakeReply(LogOffset(log_end), epochs)
 
 
-def _transfer(frame: Buffer) -> Transfer:
+def _read_transfer(frame: Buffer) -> Transfer:
+    """Decode a whole Transfer, whose body is a view of `frame`; raises BadFrame."""
     _state, size, log_offset, epoch, epoch_start, confirm = _TRANSFER.unpack_from(frame)
     if size and (log_offset < 0 or epoch < 0 or epoch_start < 0):
         raise BadFrame(f"no bytes lie at {log_offset} in epoch {epoch} from {epoch_start} on")

@@ -134,6 +134,7 @@ class MasterSide(ABC):
         return [Close(reason)]
 
     def _within_quota(self, size: int) -> int:
+        """Subtract up to `size` bytes from the quota and return their number."""
         if self.quota is None:
             return size
         size = min(size, self.quota)
@@ -201,10 +202,12 @@ class PrimaryConnection(MasterSide):
         return actions
 
     def _check_epoch(self) -> None:
+        """Raises BadFrame if the master's epoch changed since the handshake."""
         if self._log.epochs.last_epoch != self.epoch:
             raise BadFrame("the epoch changed")
 
     def _on_handshake(self, frame: Handshake, actions: list[Action], now_ms: int) -> None:
+        """Add the reply to a replica's handshake to `actions`; raises BadFrame."""
         if self.replica is not None:
             if frame != self.replica or self.state is not State.HANDSHAKE:
                 raise BadFrame("a second handshake")
@@ -218,6 +221,8 @@ class PrimaryConnection(MasterSide):
         self.last_write_ms = now_ms
 
     def _on_ack(self, frame: Ack, actions: list[Action]) -> None:
+        """Add an Acked to `actions`; the first acknowledgement begins the transfer. Raises
+        BadFrame for an offset that the replica cannot have."""
         log_offset = frame.log_offset
         if self.replica is None:
             raise BadFrame("an acknowledgement before the handshake")
@@ -243,6 +248,7 @@ class PrimaryConnection(MasterSide):
         return max(log_offset, log.min)
 
     def _pieces(self, now_ms: int) -> list[Action]:
+        """Return a SendLog for each piece of the log that may be sent now."""
         log, options = self._log, self.options
         pieces: list[Action] = []
         while self.next < log.end and self.in_flight < options.in_flight_max:
@@ -261,17 +267,20 @@ class PrimaryConnection(MasterSide):
         return pieces
 
     def _heartbeat(self, now_ms: int) -> list[Action]:
+        """Return the Send of a heartbeat, with confirmOffset."""
         self.last_write_ms = now_ms
         return [Send(self._frame(self.next).header(0))]
 
     def _frame(self, log_offset: LogOffset) -> Transfer:
-        """Label bytes below the first entry with it: they were written before epochs were kept."""
+        """Return a Transfer without a body at `log_offset`, with the epoch of its bytes. Bytes
+        before the first epoch have its label: they were written before epochs were kept."""
         epochs = self._log.epochs
         entry = epochs.entries[epochs.at(log_offset) or 0]
         self._confirm_told = self._log.confirm
         return Transfer(log_offset, entry.epoch, entry.start, self._log.confirm)
 
     def _epoch_end(self, log_offset: LogOffset) -> LogOffset:
+        """Return the log offset at which the epoch of the byte at `log_offset` ends."""
         epochs = self._log.epochs
         number = epochs.at(log_offset)
         if number is None:

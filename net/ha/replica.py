@@ -77,8 +77,8 @@ frame."""
 
 
 def may_wait(size: int, passed_ms: int, read_size: int) -> bool:
-    """Whether the acknowledgement of `size` received bytes may wait for a later read, `passed_ms`
-    after the last acknowledgement; `read_size` is the bytes of the newest read."""
+    """Whether the acknowledgement of `size` received bytes may wait for a later read,
+    `passed_ms` after the last acknowledgement; `read_size` is the bytes of the newest read."""
     if read_size >= LARGE_READ:
         return size < CATCH_UP_ACK_BYTES and passed_ms <= CATCH_UP_ACK_MS
     return size < ACK_BYTES and passed_ms <= ACK_MS
@@ -169,7 +169,7 @@ class Replica:
         self._adopting: Epochs | None = None
         self._connecting = False
         self._first_frame = False
-        self._counted = True
+        self._counters_known = True
         self._apart = False
         """Whether it connected as a learner, because the counters of idle queues are not known."""
         self._durable_end = LogOffset(0)
@@ -196,20 +196,21 @@ class Replica:
         same = address == self.address and epoch == self._master_epoch
         if self.state is State.SHUTDOWN or same:
             return []
-        actions = self._leave("another master")
+        actions = self._close("another master")
         self.address, self._master_epoch = address, Epoch(epoch)
         self.state, self.reason = State.READY, ""
         self._wait_ms, self._due_ms = RETRY_MIN_MS, now_ms
         return actions + self.on_tick(now_ms)
 
     def fence(self, fenced: bool) -> None:
-        """Set ReplicaOptions.fenced for the following handshakes; a present connection stays."""
+        """Set whether later handshakes refuse a master that has not recorded the epoch in which
+        it was elected (ReplicaOptions.fenced); a present connection stays."""
         if fenced != self.options.fenced:
             self.options = replace(self.options, fenced=fenced)
 
     def shutdown(self) -> list[Action]:
         """Stop permanently, and return Close if there is a connection or a try to connect."""
-        actions = self._leave("shut down")
+        actions = self._close("shut down")
         self.state = State.SHUTDOWN
         return actions
 
@@ -224,11 +225,11 @@ class Replica:
         self._framer = MasterFramer()
         self.frames.stop()
         self._adopting, self._coming, self._first_frame = None, [], False
-        self._reckon_with(log)
+        self._use_log(log)
         self._reported = LogOffset(-1)
         self.last_read_ms = self.last_write_ms = now_ms
         options = self.options
-        self._counted, self._apart = True, not log.counted
+        self._counters_known, self._apart = True, not log.counted
         learner = options.async_learner or self._apart
         first = Handshake(options.broker_id, options.sync_from_last_file, learner)
         return [Send(first.encode())]
@@ -287,7 +288,7 @@ class Replica:
         actions: list[Action] = []
         if self._adopting is None:  # the connection was closed meanwhile
             return actions
-        self._reckon_with(log)
+        self._use_log(log)
         self._start(self._adopting, actions)
         self._report(actions, now_ms)
         return actions + self.on_bytes(b"", now_ms)
@@ -315,7 +316,7 @@ class Replica:
         is the end of its log.
         """
         actions: list[Action] = []
-        self._counted = True
+        self._counters_known = True
         if self._apart and self._attached:
             self._retry("idle queues are counted", now_ms)
             actions.append(Close(self.reason))
@@ -347,9 +348,12 @@ class Replica:
 
     @property
     def _attached(self) -> bool:
+        """Whether a handshake was sent and the connection is open."""
         return self.state in (State.HANDSHAKE, State.TRANSFER)
 
-    def _reckon_with(self, log: LogState) -> None:
+    def _use_log(self, log: LogState) -> None:
+        """Take the ends, confirmOffset and epochs of `log`, the log at the begin of a
+        connection."""
         self._log = log
         self.frames.log_end, self.frames.confirm_offset = log.end, log.confirm
         self._epochs = log.epochs
@@ -357,12 +361,14 @@ class Replica:
 
     @property
     def _empty(self) -> bool:
+        """Whether the log has no byte, so that it may begin at any log offset."""
         assert self._log is not None, "no connection yet"
         return self._log.min == self.log_end
 
     # --- handshake
 
     def _on_reply(self, reply: HandshakeReply, actions: list[Action], now_ms: int) -> None:
+        """Handle the master's reply to the handshake; raises BadFrame for a second reply."""
         if self.state is not State.HANDSHAKE or self._adopting is not None:
             raise BadFrame("a second answer to the handshake")
         if not reply.epochs.entries:
@@ -375,11 +381,11 @@ class Replica:
             actions.append(Close(text))
             self._retry(text, now_ms)
             return
-        self._meet(reply, actions, now_ms)
+        self._adopt_reply(reply, actions, now_ms)
 
-    def _meet(self, reply: HandshakeReply, actions: list[Action], now_ms: int) -> None:
-        """Cut the log at the point where it differs from the
-        master's, and adopt the epochs before it."""
+    def _adopt_reply(self, reply: HandshakeReply, actions: list[Action], now_ms: int) -> None:
+        """Cut the log at the point where it differs from the master's, and adopt the epochs
+        before it."""
         log = self._log
         assert log is not None, "no connection yet"
         if self._empty:
@@ -405,7 +411,8 @@ class Replica:
         actions.append(Restart())
 
     def _lacks_confirmed(self, log: LogState, point: LogOffset) -> str:
-        """The reason why the log may not be cut at `point`, "" if it may."""
+        """Return the reason why the log may not be cut at the log offset `point`; "" if it may
+        be."""
         confirmed = min(log.confirm, log.believed_end)
         if point >= confirmed or confirmed <= log.min or self.options.cut_confirmed:
             return ""
@@ -427,6 +434,8 @@ class Replica:
     # --- transfer
 
     def _on_transfer(self, frame: Transfer, actions: list[Action]) -> None:
+        """Add the actions for a piece of the log or a heartbeat: epochs, Append, Confirm. Raises
+        BadFrame unless it begins at the end of the log."""
         if self.state is not State.TRANSFER:
             raise BadFrame("a transfer before the answer to the handshake")
         first, self._first_frame = self._first_frame, False
@@ -434,7 +443,7 @@ class Replica:
         if self._empty:
             if not frame.body and frame.log_offset != 0:
                 return
-            self._counted = self._counted and frame.log_offset == self.log_end
+            self._counters_known = self._counters_known and frame.log_offset == self.log_end
         elif frame.log_offset != self.log_end:
             if first and frame.log_offset > self.log_end:
                 actions.append(Restart())
@@ -492,9 +501,10 @@ class Replica:
             actions.append(RecordEpochs(self._epochs))
 
     def _report(self, actions: list[Action], now_ms: int) -> None:
+        """Acknowledge the end of the log if more than acknowledged before counts."""
         if self.state is not State.TRANSFER:
             return
-        end = LogOffset(0) if self._empty or not self._counted else self.log_end
+        end = LogOffset(0) if self._empty or not self._counters_known else self.log_end
         if self.options.ack_durable and self._reported >= 0:
             end = min(end, self._durable_end)
         if end > self._reported:
@@ -503,6 +513,7 @@ class Replica:
             actions.append(Send(Ack(end).encode()))
 
     def _may_wait(self, read_size: int, now_ms: int) -> bool:
+        """Whether the next acknowledgement may wait for a later read; see `may_wait`."""
         if self._reported < 0 or not self._framer.is_inside:
             return False
         return may_wait(self.log_end - self._reported, now_ms - self.last_write_ms, read_size)
@@ -510,17 +521,19 @@ class Replica:
     # --- leaving
 
     def _retry(self, reason: str, now_ms: int) -> None:
+        """Set the state READY, and double the wait until the next try."""
         self.state, self.reason, self._adopting = State.READY, reason, None
         self._due_ms = now_ms + self._wait_ms
         self._wait_ms = min(self._wait_ms * 2, RETRY_MAX_MS)
 
     def _suspend(self, reason: str, now_ms: int) -> list[Action]:
+        """Set the state SUSPEND, tried again after SUSPEND_MS, and return Close."""
         self.state, self.reason, self._adopting = State.SUSPEND, reason, None
         self._due_ms = now_ms + SUSPEND_MS
         return [Close(reason)]
 
-    def _leave(self, reason: str) -> list[Action]:
-        """Close the connection, or stop the try to connect."""
+    def _close(self, reason: str) -> list[Action]:
+        """Close the connection, or stop the try to connect: return Close if there is either."""
         actions: list[Action] = [Close(reason)] if self._attached or self._connecting else []
         self._adopting, self._connecting, self.reason = None, False, reason
         return actions

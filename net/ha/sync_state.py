@@ -235,14 +235,14 @@ class SyncState:
         """Note the end of the master's log, a log offset, as far as it may count; a lower one is
         ignored. Returns whether confirmOffset moved."""
         self.log_end = max(self.log_end, log_end)
-        return self._confirm()
+        return self._raise_confirm_offset()
 
     def on_connected(self, broker_id: int, connection: int, learner: bool, now_ms: int) -> None:
         """Note that `broker_id` has done its handshake on `connection`, a number of the caller's.
         It replaces the replica's older connection. `learner`: it never joins."""
         assert broker_id != self.options.own_id, "a master is no replica of its own"
         old = self._replicas.get(broker_id)
-        awake_ms = self._awake(now_ms)
+        awake_ms = self._awake_now_ms(now_ms)
         seen = LogOffset(self.log_end + 1), now_ms, awake_ms
         replica = _Replica(connection, learner, now_ms, awake_ms, seen)
         if old is not None:
@@ -259,7 +259,7 @@ class SyncState:
             return None
         del self._replicas[broker_id]
         self._missing_since[broker_id] = now_ms - CONNECT_GRACE_MS - 1
-        self._confirm()
+        self._raise_confirm_offset()
         return self._propose(now_ms)
 
     def on_ack(
@@ -271,7 +271,7 @@ class SyncState:
         if replica is None or replica.connection != connection:
             return None
         replica.acked = log_offset
-        (end, at_ms, at_awake_ms), awake_ms = replica.seen, self._awake(now_ms)
+        (end, at_ms, at_awake_ms), awake_ms = replica.seen, self._awake_now_ms(now_ms)
         if log_offset >= self.log_end:
             replica.caught_up_ms, replica.caught_up_awake_ms = now_ms, awake_ms
         elif log_offset >= end:
@@ -279,14 +279,14 @@ class SyncState:
             replica.caught_up_awake_ms = max(replica.caught_up_awake_ms, at_awake_ms)
         replica.seen = (self.log_end, now_ms, awake_ms)
         if broker_id not in self.members and not self._may_join(broker_id, now_ms):
-            self._wait_for(broker_id, replica, now_ms)
-        self._confirm()
+            self._maybe_wait_to_join(broker_id, replica, now_ms)
+        self._raise_confirm_offset()
         return self._propose(now_ms)
 
     def on_tick(self, now_ms: int) -> Proposal | None:
         """Count the time that replicas lack bytes; to be called several times a second. Returns a
         Proposal if the set has to change."""
-        self._awake_ms, self._looked_ms = self._awake(now_ms), now_ms
+        self._awake_ms, self._looked_ms = self._awake_now_ms(now_ms), now_ms
         for replica in self._replicas.values():
             if replica.acked is not None and replica.acked >= self.log_end:
                 replica.caught_up_ms, replica.caught_up_awake_ms = now_ms, self._awake_ms
@@ -294,9 +294,9 @@ class SyncState:
                 replica.join_until_ms = None
                 replica.join_again_ms = now_ms + JOIN_AGAIN_MS
         for broker_id, slow in self._slow.items():
-            if self._holds_up_ms(broker_id, now_ms) > self._wait_max_ms * KEPT_UP_PART:
+            if self._send_wait_ms(broker_id, now_ms) > self._wait_max_ms * KEPT_UP_PART:
                 slow.kept_up_ms = now_ms
-        self._confirm()
+        self._raise_confirm_offset()
         return self._propose(now_ms)
 
     def on_agreed(self, members: frozenset[int], set_epoch: int, now_ms: int) -> bool:
@@ -315,7 +315,7 @@ class SyncState:
                 self._missing_since.setdefault(broker_id, now_ms)
             else:
                 self._replicas[broker_id].join_until_ms = None
-        self._confirm()
+        self._raise_confirm_offset()
         return True
 
     def on_refused(self, number: int, now_ms: int) -> None:
@@ -324,7 +324,7 @@ class SyncState:
         if self.proposed is not None and self.proposed.number == number:
             self.proposed = None
             self._not_before_ms = now_ms + PROPOSE_AGAIN_MS
-            self._confirm()
+            self._raise_confirm_offset()
 
     def on_lost(self, number: int, now_ms: int) -> None:
         """Note that the proposal `number` was not answered: it may be the set by now, so its
@@ -339,7 +339,8 @@ class SyncState:
 
     @property
     def _wait_max_ms(self) -> int:
-        """Longest time that sends may wait for a member."""
+        """Longest time in ms that sends may wait for a member, after which the member is removed
+        from the set."""
         options = self.options
         # Without allAckInSyncStateSet no send waits for the slowest member.
         asked_ms = options.max_time_sends_wait_ms if options.all_ack else 0
@@ -351,20 +352,24 @@ class SyncState:
         has_own_time = self.options.all_ack and self.options.max_time_sends_wait_ms > 0
         return int(self._wait_max_ms * LEAVE_PART) if has_own_time else self._wait_max_ms
 
-    def _holds_up_ms(self, broker_id: int, now_ms: int) -> int:
-        """Time for which a send has waited for a member, or would
-        have; the maximum if it is disconnected."""
+    def _send_wait_ms(self, broker_id: int, now_ms: int) -> int:
+        """Return the time for which a send has waited for a member, or would have; the maximum
+        if it is disconnected."""
         replica = self._replicas.get(broker_id)
         if replica is None:
             return self._wait_max_ms
         if replica.acked is not None and replica.acked >= self.log_end:
             return 0
-        return self._awake(now_ms) - replica.caught_up_awake_ms
+        return self._awake_now_ms(now_ms) - replica.caught_up_awake_ms
 
-    def _awake(self, now_ms: int) -> int:
+    def _awake_now_ms(self, now_ms: int) -> int:
+        """Return the time, in ms, that this master has run; pauses of the process count
+        LOOK_MAX_MS at most."""
         return self._awake_ms + min(now_ms - self._looked_ms, LOOK_MAX_MS)
 
     def _note_slow(self, broker_id: int, now_ms: int) -> None:
+        """Note that a replica leaves the set because sends waited for it; it may return after it
+        has kept up for a time that doubles."""
         old = self._slow.get(broker_id)
         wait_ms = self._wait_max_ms
         if old is not None and now_ms - old.left_ms < KEPT_UP_FORGET * old.wait_ms:
@@ -372,16 +377,21 @@ class SyncState:
         self._slow[broker_id] = _Slow(now_ms, now_ms, wait_ms)
 
     def _has_kept_up(self, broker_id: int, now_ms: int) -> bool:
+        """Whether a replica may join as far as its slowness matters."""
         slow = self._slow.get(broker_id)
         return slow is None or now_ms - slow.kept_up_ms >= slow.wait_ms
 
     def _may_join(self, broker_id: int, now_ms: int) -> bool:
+        """Whether a connected replica may be proposed as a member: not a learner, it has all
+        confirmed bytes and the first byte of the epoch, and has kept up."""
         replica = self._replicas[broker_id]
         acked = -1 if replica.acked is None else replica.acked
         has_all = acked >= max(self.confirm_offset, self.epoch_start)
         return not replica.learner and has_all and self._has_kept_up(broker_id, now_ms)
 
-    def _wait_for(self, broker_id: int, replica: _Replica, now_ms: int) -> None:
+    def _maybe_wait_to_join(self, broker_id: int, replica: _Replica, now_ms: int) -> None:
+        """Let acknowledgements wait for a replica that is close to the end of the log, up to
+        JOIN_WAIT_MS, so that it can join."""
         if not self._has_kept_up(broker_id, now_ms):
             return
         close = replica.acked is not None and self.log_end - replica.acked <= JOIN_GAP_MAX
@@ -390,6 +400,8 @@ class SyncState:
             replica.join_until_ms = now_ms + JOIN_WAIT_MS
 
     def _stays(self, broker_id: int, now_ms: int) -> bool:
+        """Whether a member may stay in the set: connected and not behind for too long, or
+        disconnected for CONNECT_GRACE_MS at most."""
         replica = self._replicas.get(broker_id)
         if replica is None:
             return now_ms - self._missing_since.get(broker_id, now_ms) <= CONNECT_GRACE_MS
@@ -397,6 +409,8 @@ class SyncState:
         return not replica.learner and behind_ms <= self.options.max_time_not_caught_up_ms
 
     def _propose(self, now_ms: int) -> Proposal | None:
+        """Return and register a Proposal if the set has to change; None if not, or while a
+        proposal is open."""
         if self.options.fixed or self.proposed is not None or now_ms < self._not_before_ms:
             return None
         own = self.options.own_id
@@ -404,7 +418,7 @@ class SyncState:
         if now_ms - self._leaving_asked_ms >= self.options.check_period_ms:
             self._leaving_asked_ms = now_ms
             wanted = {m for m in self.members if m == own or self._stays(m, now_ms)}
-            self._too_slow = self._slow_ones(wanted, now_ms)
+            self._too_slow = self._too_slow_members(wanted, now_ms)
             wanted -= self._too_slow
         wanted |= {
             number
@@ -418,15 +432,17 @@ class SyncState:
         self.proposed = Proposal(self._numbers, frozenset(wanted), self.set_epoch, fence)
         return self.proposed
 
-    def _slow_ones(self, staying: set[int], now_ms: int) -> frozenset[int]:
-        """The members for which sends have waited too long; only the slowest if minInSyncReplicas
-        must stay."""
-        held_up = {one: self._holds_up_ms(one, now_ms) for one in staying & self._replicas.keys()}
+    def _too_slow_members(self, staying: set[int], now_ms: int) -> frozenset[int]:
+        """Return the members for which sends have waited too long; only the slowest if
+        minInSyncReplicas must stay."""
+        held_up = {one: self._send_wait_ms(one, now_ms) for one in staying & self._replicas.keys()}
         slow = [one for one, held_ms in held_up.items() if held_ms > self._leave_ms]
         slow.sort(key=lambda one: (-held_up[one], one))
         return frozenset(slow[: max(0, len(staying) - self.options.min_in_sync_replicas)])
 
-    def _confirm(self) -> bool:
+    def _raise_confirm_offset(self) -> bool:
+        """Raise confirmOffset to the end that all required members have; returns whether it
+        moved."""
         before = self.confirm_offset
         others = self.required - {self.options.own_id}
         acks = [self.acked(other) for other in others] if self.options.all_ack else []

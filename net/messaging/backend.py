@@ -35,8 +35,8 @@ Done = Callable[[Command | None], None]
 
 
 @dataclass(slots=True, frozen=True)
-class Take:
-    """A receive from any queue of a topic by a consumer group."""
+class PopRequest:
+    """A receive from any queue of a topic by a consumer group, without a wait for messages."""
 
     topic: str
     group: SubscriptionGroupConfig
@@ -48,7 +48,7 @@ class Take:
     invisible_ms: int
     """Time for which the messages are hidden from other consumers."""
     with_rows: bool
-    """Whether the result needs `Given.rows`."""
+    """Whether the result needs `PoppedMessages.rows`."""
 
     @property
     def attempts_max(self) -> int:
@@ -58,8 +58,8 @@ class Take:
 
 
 @dataclass(slots=True, frozen=True)
-class Given:
-    """Popped messages."""
+class PoppedMessages:
+    """Messages that `RequestBackend.pop_available` popped, encoded."""
 
     framed: bytes
     """ReceiveMessageResponses, one for each message, framed and joined."""
@@ -69,7 +69,7 @@ class Given:
     """The revive queue of the pop, part of each message's handle."""
     rows: Sequence[tuple[bytes, int, int, int, int]]
     """Message id, queue offset of the check point, queue id, queue offset and log offset of each
-    message, in the order of `framed`. Empty unless `Take.with_rows`."""
+    message, in the order of `framed`. Empty unless `PopRequest.with_rows`."""
 
 
 class RequestBackend(Protocol):
@@ -136,7 +136,7 @@ class RequestBackend(Protocol):
         True; `done` receives the response once, perhaps before this returns. `wait_ms`: longest
         time that the request may wait for messages. Handlers may change `request`."""
 
-    def take(self, take: Take) -> Given | None:
+    def pop_available(self, request: PopRequest) -> PoppedMessages | None:
         """Pop the available messages, if the backend can do so without an object for each; None:
         nothing was popped, and the caller has to send a pop request."""
 

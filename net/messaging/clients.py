@@ -108,7 +108,7 @@ class GrpcClient:
         return "" if self.consumer is None else self.consumer.group_name
 
     def heartbeat(self) -> HeartbeatData:
-        """The client as a new heartbeat of remoting."""
+        """Return the client as the body of a heartbeat by remoting."""
         return HeartbeatData(
             self.client_id,
             [ProducerData(topic) for topic in self.topics],
@@ -146,7 +146,7 @@ class GrpcClients:
         client = self.get(rpc.client_id)
         return client.peer if client is not None else peer_of(rpc.call, NoLink(self._backend))
 
-    def take(
+    def register(
         self, call: GrpcCall, client_id: str, settings: Any, done: Callable[[Command | None], None]
     ) -> GrpcClient:
         """Register a client with the settings from `call`, its stream, and send its heartbeat to
@@ -173,7 +173,7 @@ class GrpcClients:
         topics = {**({} if known is None or is_other else known.topics), **topics}
         subscribed = consumer.subscription_data_set if consumer is not None else ()
         size = CLIENT_SIZE + 3 * settings.ByteSize() + sum(one.size for one in subscribed)
-        size = self._room(known, size, topics)
+        size = self._checked_size(known, size, topics)
         if known is not None and is_other:
             self.drop(known)
             known = None
@@ -187,13 +187,15 @@ class GrpcClients:
     def heartbeat(self, rpc: Rpc) -> None:
         """Serve Heartbeat: register the client again with the backend; the call is answered with
         its result. Raises RpcRefused for a client without settings."""
-        client = self._known(rpc)
-        self._beat(client, lambda response: rpc.fail_on_error(partial(_accepted, rpc, response)))
+        client = self._registered_client(rpc)
+        self._beat(
+            client, lambda response: rpc.fail_on_error(partial(_answer_if_accepted, rpc, response))
+        )
 
     def terminate(self, rpc: Rpc) -> None:
         """Serve NotifyClientTermination: drop the client and answer. Raises RpcRefused for a client
         without settings."""
-        self.drop(self._known(rpc))
+        self.drop(self._registered_client(rpc))
         rpc.answer()
 
     def add_producer_topic(self, client_id: str, topic: str) -> None:
@@ -204,11 +206,11 @@ class GrpcClients:
         if client is None or client.consumer is not None or topic in client.topics:
             return
         topics = {**client.topics, topic: None}
-        size = self._room(client, client.size - kept_size(*client.topics), topics)
+        size = self._checked_size(client, client.size - kept_size(*client.topics), topics)
         self._resize(client, size, topics)
         self._beat(client, lambda response: None)
 
-    def lost(self, client: GrpcClient, call: GrpcCall) -> None:
+    def stream_ended(self, client: GrpcClient, call: GrpcCall) -> None:
         """Note that the stream `call` has ended; no-op if the client has a newer stream. The client
         stays registered for SILENCE_MAX_MS."""
         if client.link.stream is call:
@@ -232,15 +234,18 @@ class GrpcClients:
         while the steps of an earlier tick run."""
         if not self._is_ticking:
             self._is_ticking = True
-            self._backend.work(b"", self._look())
+            self._backend.work(b"", self._check_clients())
 
-    def _look(self) -> Steps[None]:
+    def _check_clients(self) -> Steps[None]:
+        """Check all clients in steps, and mark the tick as ended."""
         try:
-            yield from self._look_at_all()
+            yield from self._check_all()
         finally:
             self._is_ticking = False  # also if a step failed
 
-    def _look_at_all(self) -> Steps[None]:
+    def _check_all(self) -> Steps[None]:
+        """Drop silent clients, and send heartbeats for clients with an open stream,
+        CLIENTS_PER_STEP in each step."""
         handled = 0
         for client in list(self._clients.values()):
             now_ms = self._backend.steady_ms()
@@ -258,6 +263,7 @@ class GrpcClients:
                 yield
 
     def _add(self, call: GrpcCall, client_id: str, settings: Any) -> GrpcClient:
+        """Make a client with the stream `call`, and add it to the table."""
         link = TelemetryLink(self._backend, lambda: self.drop(client))
         link.peer = peer_of(call, link)
         client = GrpcClient(client_id, link.peer, link, settings)
@@ -265,9 +271,10 @@ class GrpcClients:
         self._clients[client_id] = client
         return client
 
-    def _room(self, known: GrpcClient | None, size: int, topics: dict[str, None]) -> int:
-        """The bytes of a client with its topics; raises RpcRefused if
-        the limit of all clients is reached."""
+    def _checked_size(self, known: GrpcClient | None, size: int, topics: dict[str, None]) -> int:
+        """Return the bytes of a client with its topics, which count for CLIENTS_SIZE_MAX;
+        `known` is the client whose bytes these replace. Raises RpcRefused if the limit of all
+        clients is reached."""
         if len(topics) > TOPICS_MAX:
             raise RpcRefused(Code.BAD_REQUEST, f"one client produces to over {TOPICS_MAX} topics")
         size += kept_size(*topics)
@@ -277,20 +284,24 @@ class GrpcClients:
         return size
 
     def _resize(self, client: GrpcClient, size: int, topics: dict[str, None]) -> None:
+        """Set the bytes that count for a client, and its topics, and update the total."""
         self.size += size - client.size
         client.size, client.topics = size, topics
 
     def _beat(self, client: GrpcClient, done: Callable[[Command | None], None]) -> None:
+        """Send the client's heartbeat to the backend; `done` receives the response."""
         client.beat_ms = self._backend.steady_ms()
         self._backend.register_client(client.heartbeat(), client.peer, done)
 
-    def _known(self, rpc: Rpc) -> GrpcClient:
+    def _registered_client(self, rpc: Rpc) -> GrpcClient:
+        """Return the caller's client; raises RpcRefused for a caller without settings."""
         client = self.get(rpc.client_id)
         if client is None:
             raise RpcRefused(Code.UNRECOGNIZED_CLIENT_TYPE, _UNKNOWN)
         return client
 
 
-def _accepted(rpc: Rpc, response: Command | None) -> None:
+def _answer_if_accepted(rpc: Rpc, response: Command | None) -> None:
+    """Answer OK if the backend's response is SUCCESS; else raises RpcRefused."""
     check_response(response)
     rpc.answer()

@@ -74,6 +74,7 @@ def set_ms(timestamp: Any, at_ms: int) -> None:
 
 
 def _type_of(properties: dict[str, str]) -> MessageType:
+    """Return the gRPC message type that a stored message's properties imply."""
     if properties.get(names.TRAN_MSG) == "true":
         return MessageType.TRANSACTION
     if names.TIMER_DELIVER_MS in properties or properties.get(names.DELAY, "0") != "0":
@@ -83,4 +84,5 @@ def _type_of(properties: dict[str, str]) -> MessageType:
 
 @lru_cache(1_024)
 def _address(packed: bytes) -> str:
+    """Return a packed host as `ip:port`."""
     return hosts.unpack(packed)

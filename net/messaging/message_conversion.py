@@ -53,6 +53,7 @@ def check_sendable(messages: Sequence[Any], topic: TopicConfig, body_max: int, n
 
 
 def _check_body(body: bytes, body_max: int) -> None:
+    """Raises RpcRefused for an empty body, or a body over `body_max` bytes."""
     if not body:
         raise RpcRefused(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(body) > body_max:
@@ -61,6 +62,8 @@ def _check_body(body: bytes, body_max: int) -> None:
 
 
 def _check_properties(message: Any) -> None:
+    """Raises RpcRefused for properties, tag or keys of a Message that clients may not set, or
+    that are too large."""
     user, system = message.user_properties, message.system_properties
     if len(user) > USER_PROPERTIES_MAX:
         text = f"{len(user)} user properties, over {USER_PROPERTIES_MAX}"
@@ -85,6 +88,7 @@ def _check_properties(message: Any) -> None:
 
 
 def _check_tag(system: Any) -> None:
+    """Raises RpcRefused for a tag of SystemProperties that is blank or has invalid characters."""
     if not system.HasField("tag"):
         return
     tag = system.tag
@@ -94,6 +98,8 @@ def _check_tag(system: Any) -> None:
 
 
 def _check_system(system: Any, now_ms: int) -> None:
+    """Raises RpcRefused for an invalid message id, time, message group or trace context in
+    SystemProperties; `now_ms` is epoch time."""
     message_id = system.message_id
     if not message_id.strip() or len(message_id) > MESSAGE_ID_MAX or _CONTROL.search(message_id):
         text = f"a message id has 1 to {MESSAGE_ID_MAX} characters that can be printed"
@@ -114,6 +120,7 @@ def _check_system(system: Any, now_ms: int) -> None:
 
 
 def _check_type(system: Any, topic: TopicConfig) -> None:
+    """Raises RpcRefused unless the topic accepts the message's type."""
     if system.HasField("lite_topic") or system.HasField("priority"):
         raise RpcRefused(Code.NOT_IMPLEMENTED, "light topics and priorities are not supported")
     expected, actual = type_of(topic), kind_of(system).name
@@ -126,8 +133,8 @@ def _check_type(system: Any, topic: TopicConfig) -> None:
 
 
 def kind_of(system: Any) -> MessageType:
-    """The type of a message by the fields of its SystemProperties; the client's own type counts for
-    transactions alone. A delivery time outweighs a message group."""
+    """Return the type of a message by the fields of its SystemProperties; the client's own type
+    counts for transactions alone. A message with a delivery time and a message group is DELAY."""
     if system.message_type == MessageType.TRANSACTION:
         return MessageType.TRANSACTION
     if system.HasField("delivery_timestamp"):
@@ -149,7 +156,7 @@ def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[
     born_ms = _ms(system.born_timestamp)
     if not 0 < born_ms < TIME_MAX_MS:
         born_ms = now_ms
-    properties = _properties(message, born_ms, address)
+    properties = _record_properties(message, born_ms, address)
     return {
         "a": topic,
         "b": topic,
@@ -163,7 +170,7 @@ def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[
     }
 
 
-def plain(message: Any, body_max: int) -> bytes:
+def stored_body(message: Any, body_max: int) -> bytes:
     """The body of a Message as it is stored: a gzip body is decompressed, because remoting's
     consumers do not support that format here. Raises RpcRefused for bytes that are not gzip, and
     for an empty body or a body over `body_max` bytes after decompression."""
@@ -181,7 +188,9 @@ def plain(message: Any, body_max: int) -> bytes:
     return unpacked
 
 
-def _properties(message: Any, born_ms: int, address: str) -> dict[str, str]:
+def _record_properties(message: Any, born_ms: int, address: str) -> dict[str, str]:
+    """Return the properties of the stored record for a Message; `born_ms` is epoch ms, `address`
+    the client's `ip:port`."""
     system = message.system_properties
     properties: dict[str, str] = dict(message.user_properties)
     if system.HasField("tag"):
@@ -211,6 +220,7 @@ def _properties(message: Any, born_ms: int, address: str) -> dict[str, str]:
 
 
 def _ms(timestamp: Any) -> int:
+    """Return a Timestamp as epoch ms."""
     return int(timestamp.seconds) * 1_000 + int(timestamp.nanos) // 1_000_000
 
 

@@ -79,6 +79,7 @@ class Messaging:
             self._timer = None
 
     def _tick(self) -> None:
+        """Check clients and receipts now, and again after TICK_MS."""
         self.start()
         self.clients.tick()
         self.renewals.tick()

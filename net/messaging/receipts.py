@@ -126,7 +126,8 @@ class ReceiptSettling:
             raise invalid_handle("receipt handle is expired")
 
     def ack(self, receipt: Receipt, peer: Peer, done: Done) -> None:
-        """Acknowledge the message of a receipt, in the name of `peer`."""
+        """Acknowledge the message of a receipt, as a client with the Peer `peer`; `done`
+        receives (code, text)."""
         handle = receipt.handle
         assert handle.queue_offset is not None, "a receipt names one message"
         header = AckMessageRequest(
@@ -138,7 +139,7 @@ class ReceiptSettling:
         )
         request = new_request(RequestCode.ACK_MESSAGE, header)
         self._backend.ask(
-            handle.broker_name, request, peer, lambda response: done(*_settled(response))
+            handle.broker_name, request, peer, lambda response: done(*_status_of(response))
         )
 
     def hide(
@@ -166,7 +167,7 @@ class ReceiptSettling:
         )
 
         def hidden(response: Command | None) -> None:
-            code, text = _settled(response)
+            code, text = _status_of(response)
             is_done = code is Code.OK and response is not None
             done(code, text, receipt.changed(response) if is_done and response else receipt)
 
@@ -217,7 +218,9 @@ def check_invisible(invisible_ms: int, least_ms: int) -> None:
     raise RpcRefused(Code.ILLEGAL_INVISIBLE_TIME, text)
 
 
-def _settled(response: Command | None) -> tuple[Code, str]:
+def _status_of(response: Command | None) -> tuple[Code, str]:
+    """Return (code, text) of a response to a request that settles a message;
+    INVALID_RECEIPT_HANDLE if the message no longer exists."""
     code, text = code_of(response)
     is_gone = response is not None and response.code in _NO_MORE
     if not is_gone:
@@ -265,9 +268,10 @@ class ReceiptMethods:
             raise RpcRefused(Code.BAD_REQUEST, "no entries to acknowledge")
         if len(asked) > ENTRIES_MAX:
             raise RpcRefused(Code.BAD_REQUEST, f"{len(asked)} entries, over {ENTRIES_MAX}")
-        rpc.when_known(self._backend, [topic], [], lambda: self._ack_known(rpc, group, topic))
+        rpc.when_resolved(self._backend, [topic], [], lambda: self._ack_entries(rpc, group, topic))
 
-    def _ack_known(self, rpc: Rpc, group: str, topic: str) -> None:
+    def _ack_entries(self, rpc: Rpc, group: str, topic: str) -> None:
+        """Acknowledge all entries of a request, at once or, if there are many, in steps."""
         asked = rpc.request.entries
         peer, entries = self._peer_of(rpc), ResponseEntries(rpc, len(asked))
         steps = self._ack_all(rpc, group, topic, peer, entries)
@@ -280,6 +284,7 @@ class ReceiptMethods:
     def _ack_all(
         self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: ResponseEntries
     ) -> Steps[None]:
+        """Acknowledge the entries of a request, ACKS_PER_STEP in each step."""
         for number, one in enumerate(rpc.request.entries):
             self._ack(rpc, group, topic, one, peer, entries.setter(number))
             if number % ACKS_PER_STEP == ACKS_PER_STEP - 1:
@@ -294,6 +299,8 @@ class ReceiptMethods:
         peer: Peer,
         take: Callable[[Any], None],
     ) -> None:
+        """Acknowledge the entry `asked`; `take` receives its result entry."""
+
         def done(code: Code, text: str) -> None:
             take(
                 _AckEntry(
@@ -364,6 +371,8 @@ class ReceiptMethods:
         self._with_newest(rpc, send_to_dlq)
 
     def _with_newest(self, rpc: Rpc, work: Callable[[HeldReceipt], None]) -> None:
+        """Run `work` with the newest receipt of the request's message, once its topic is
+        resolved. Raises RpcRefused for an invalid name or handle."""
         request = rpc.request
         receipt = read_receipt(
             group_of(request.group), topic_of(request.topic), request.receipt_handle
@@ -375,4 +384,4 @@ class ReceiptMethods:
         def known() -> None:
             self._newest(rpc.client_id, request.message_id, receipt, found)
 
-        rpc.when_known(self._backend, [receipt.topic], [], known)
+        rpc.when_resolved(self._backend, [receipt.topic], [], known)

@@ -20,7 +20,7 @@ from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.framing import framed
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
-from turbopump.net.messaging.backend import ANY_QUEUE, RequestBackend, Take
+from turbopump.net.messaging.backend import ANY_QUEUE, PopRequest, RequestBackend
 from turbopump.net.messaging.clients import GrpcClients, NoLink, peer_of
 from turbopump.net.messaging.delivery import message_of, set_ms
 from turbopump.net.messaging.receipts import Receipt, ReceiptSettling, check_invisible
@@ -72,11 +72,12 @@ _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_T
 
 @dataclass(slots=True, frozen=True)
 class _Receive:
-    """A call: its client, and the receive that it requests."""
+    """A call of ReceiveMessage: its client, the receive that it requests, the broker and a Peer
+    made for the call."""
 
     call: GrpcCall
     client_id: str
-    wish: Take
+    wish: PopRequest
     broker_name: str
     peer: Peer
 
@@ -103,16 +104,18 @@ class Receiving:
         return unary(self._serve)
 
     def _serve(self, call: GrpcCall, data: bytes) -> None:
+        """Check the names of a call, and serve it once the backend has resolved them."""
         try:
             client_id, request = client_id_of(call), parsed(_Request, data)
             name, group = topic_of(request.message_queue.topic), group_of(request.group)
         except RpcRefused as refused:
             self._end(call, refused.code, refused.text)
             return
-        work = partial(self._known, call, client_id, request)
+        work = partial(self._receive_resolved, call, client_id, request)
         self._backend.resolve_names([name], [group], work)
 
-    def _known(self, call: GrpcCall, client_id: str, request: Any) -> None:
+    def _receive_resolved(self, call: GrpcCall, client_id: str, request: Any) -> None:
+        """Serve a call whose topic and group are resolved; its errors end it."""
         if call.has_ended:
             return
         try:
@@ -123,6 +126,7 @@ class Receiving:
             self._failed(call)
 
     def _receive(self, call: GrpcCall, client_id: str, request: Any) -> None:
+        """Answer with the available messages, or pop by a request. Raises RpcRefused."""
         backend = self._backend
         now_ms, name = backend.now_ms(), request.message_queue.topic.name
         backend.topics_of(name)
@@ -130,7 +134,7 @@ class Receiving:
         if not backend.executes_for(broker_name):
             raise RpcRefused(Code.BAD_REQUEST, "the broker of the queue is not served here")
         group = find_group(backend, request.group.name)
-        take = Take(
+        take = PopRequest(
             topic=name,
             group=group,
             subscription=subscription_of(name, request.filter_expression, now_ms),
@@ -139,16 +143,21 @@ class Receiving:
             with_rows=request.auto_renew,
         )
         poll_ms = self._poll_ms(call, client_id, request)
-        if group.consume_message_orderly or not self._take(call, client_id, take, broker_name):
+        if group.consume_message_orderly or not self._answer_available(
+            call, client_id, take, broker_name
+        ):
             receive = _Receive(call, client_id, take, broker_name, peer_of(call, NoLink(backend)))
             self._pop(receive, request, poll_ms, now_ms)
 
-    def _take(self, call: GrpcCall, client_id: str, take: Take, broker_name: str) -> bool:
-        """Answer with the available messages, if the backend can return them at once."""
-        taken = None if call.is_clogged else self._backend.take(take)
+    def _answer_available(
+        self, call: GrpcCall, client_id: str, take: PopRequest, broker_name: str
+    ) -> bool:
+        """Answer with the available messages and return True, if the backend can return them at
+        once; else False."""
+        taken = None if call.is_clogged else self._backend.pop_available(take)
         if taken is None:
             return False
-        call.answer_framed(_FOUND + taken.framed + framed(self._delivered()))
+        call.answer_framed(_FOUND + taken.framed + framed(self._delivery_time()))
         if taken.rows and self._clients.get(client_id) is not None:
             for message_id, start, queue_id, queue_offset, log_offset in taken.rows:
                 handle = PopHandle(
@@ -166,6 +175,8 @@ class Receiving:
         return True
 
     def _pop(self, receive: _Receive, request: Any, poll_ms: int, now_ms: int) -> None:
+        """Send a pop request that waits up to `poll_ms` for messages; its response answers the
+        call."""
         take = receive.wish
         in_order = take.group.consume_message_orderly
         # Ordered push consumers ask for a queue; other consumers receive from any queue.
@@ -210,9 +221,10 @@ class Receiving:
         return left_ms - RESERVE_MS
 
     def _answered(self, receive: _Receive, response: Command | None) -> None:
+        """Answer the call by the response to its pop request."""
         try:
             if response is not None and response.code == ResponseCode.SUCCESS:
-                self._popped(receive, response)
+                self._answer_popped(receive, response)
             elif response is not None and response.code in _NOTHING:
                 self._end(receive.call, Code.MESSAGE_NOT_FOUND, "no new message")
             elif response is not None and response.code == ResponseCode.POLLING_FULL:
@@ -223,20 +235,24 @@ class Receiving:
             self._failed(receive.call)
 
     def _failed(self, call: GrpcCall) -> None:
+        """Log the current exception and end the call with INTERNAL."""
         logger.exception("a receive of %s failed", call.address)
         text = "the call failed, see the server's log"
         call.fail(GrpcError(GrpcCode.INTERNAL, text))
 
-    def _popped(self, receive: _Receive, response: Command) -> None:
+    def _answer_popped(self, receive: _Receive, response: Command) -> None:
+        """Answer with the popped messages. Messages of other tags are acknowledged, messages
+        with too many deliveries become dead letters; if the call has ended, all are made visible
+        again."""
         call, wanted = receive.call, []
         is_lost = call.has_ended or call.is_clogged
-        for view, receipt, attempt in _each(receive, response):
+        for view, receipt, attempt in _each_popped(receive, response):
             if is_lost:
-                self._settling.hide(receipt, 0, receive.peer, _nothing, suspend=True)
+                self._settling.hide(receipt, 0, receive.peer, _ignore_hidden, suspend=True)
             elif not _is_wanted(receive.wish.subscription, view):
-                self._settling.ack(receipt, receive.peer, _done)
+                self._settling.ack(receipt, receive.peer, _ignore_settled)
             elif attempt > receive.wish.attempts_max:
-                self._settling.send_to_dlq(receipt, view.message_id, receive.peer, _done)
+                self._settling.send_to_dlq(receipt, view.message_id, receive.peer, _ignore_settled)
             else:
                 wanted.append((view, receipt, attempt))
         if is_lost:
@@ -254,16 +270,19 @@ class Receiving:
                     self._renewals.add(receive.client_id, view.message_id, receipt)
 
     def _end(self, call: GrpcCall, code: Code, text: str, *messages: bytes) -> None:
+        """Answer a call: its status, the messages, the time of delivery."""
         head = _Response(status=status(code, text))
-        call.answer(head.SerializeToString(), *messages, self._delivered())
+        call.answer(head.SerializeToString(), *messages, self._delivery_time())
 
-    def _delivered(self) -> bytes:
+    def _delivery_time(self) -> bytes:
+        """Return the encoded response with the time of delivery, now."""
         at = _Response()
         set_ms(at.delivery_timestamp, self._backend.now_ms())
         return bytes(at.SerializeToString())
 
 
 def _invisible_ms(request: Any) -> int:
+    """Return the time for which a request hides its messages, in ms; raises RpcRefused."""
     if request.auto_renew:
         return RENEWED_MS
     asked = request.invisible_duration
@@ -272,8 +291,10 @@ def _invisible_ms(request: Any) -> int:
     return invisible_ms
 
 
-def _each(receive: _Receive, response: Command) -> Iterator[tuple[MessageView, Receipt, int]]:
-    """The popped messages: each with its receipt and the number of its delivery."""
+def _each_popped(
+    receive: _Receive, response: Command
+) -> Iterator[tuple[MessageView, Receipt, int]]:
+    """Yield (message, its receipt, number of its delivery from 1) for each popped message."""
     header = read_header(PopMessageResponse, response.fields)
     starts = read_start_offsets(header.start_offset_info or "")
     counts = read_order_counts(header.order_count_info or "")
@@ -323,9 +344,9 @@ def _is_wanted(subscription: SubscriptionData, view: MessageView) -> bool:
     return not subscription.is_tag_type or subscription.wants_tag(tag)
 
 
-def _nothing(_code: Code, _text: str, _receipt: Receipt) -> None:
+def _ignore_hidden(_code: Code, _text: str, _receipt: Receipt) -> None:
     """No-op: a message that could not be hidden is delivered again."""
 
 
-def _done(_code: Code, _text: str) -> None:
+def _ignore_settled(_code: Code, _text: str) -> None:
     """No-op: a message that could not be acknowledged or forwarded is delivered again."""

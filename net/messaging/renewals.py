@@ -54,6 +54,10 @@ OF_STEP: Final = 16
 
 @dataclass(slots=True, eq=False)
 class _Renewed:
+    """A receipt that is renewed. `first` is the handle that the client has, `since_ms` the time
+    of its delivery, `size` the bytes that it counts, `count` the renewals so far, `failures` the
+    failed renewals in a row."""
+
     client_id: str
     message_id: str
     first: str
@@ -70,6 +74,8 @@ class _Renewed:
 
 @dataclass(slots=True)
 class _OfClient:
+    """The renewed receipts of a client, by (message id, first handle)."""
+
     entries: dict[tuple[str, str], _Renewed] = field(default_factory=dict)
 
 
@@ -101,7 +107,7 @@ class Renewals:
         entries[message_id, first] = one
         self.count += 1
         self._size += size
-        self._push(one)
+        self._schedule(one)
 
     def is_renewed(self, client_id: str) -> bool:
         """Whether any receipt of the client with this id is renewed."""
@@ -143,7 +149,7 @@ class Renewals:
         for one in left:
             one.is_settled = True
             self._size -= one.size
-        self._backend.work(self._peer.host, self._give_back([one.receipt for one in left]))
+        self._backend.work(self._peer.host, self._make_visible([one.receipt for one in left]))
 
     def tick(self) -> None:
         """Begin to renew the receipts whose time ends within AHEAD_MS, in later steps; to be called
@@ -157,6 +163,7 @@ class Renewals:
             self._backend.work(self._peer.host, self._renew_all(due))
 
     def _renew_all(self, due: list[_Renewed]) -> Steps[None]:
+        """Renew the due receipts, OF_STEP in each step."""
         for number, one in enumerate(due, 1):
             if not one.is_settled:
                 self._renew(one)
@@ -164,12 +171,14 @@ class Renewals:
                 yield
 
     def _renew(self, one: _Renewed) -> None:
+        """Send the renewal of a receipt, or stop renewing if its time has ended or it is too
+        old."""
         now_ms = self._backend.now_ms()
         if one.receipt.until_ms <= now_ms:
             self._forget(one)  # too late: another consumer may have it
             return
         if now_ms - one.since_ms > TOTAL_MAX_MS:
-            self._leave(one)
+            self._give_up(one)
             return
         one.waiting = []
 
@@ -187,30 +196,33 @@ class Renewals:
             if code is Code.INVALID_RECEIPT_HANDLE or one.failures > FAILURES_MAX:
                 self._forget(one)
             else:
-                self._push(one)
+                self._schedule(one)
 
         step_ms = STEPS_MS[min(one.count, len(STEPS_MS) - 1)]
         self._settling.hide(one.receipt, step_ms, self._peer, renewed, suspend=True)
 
-    def _leave(self, one: _Renewed) -> None:
-        """Stop renewing; the message is delivered again after the group's retry delay."""
+    def _give_up(self, one: _Renewed) -> None:
+        """Stop renewing a receipt that is too old; the message is delivered again after the
+        group's retry delay."""
         try:
             group = self._backend.group(one.receipt.group)
         except RpcRefused:
             group = None  # its configuration is not known
         delay_ms = BACK_MS if group is None else retry_delay_ms(group, 1)
         self._forget(one)
-        self._settling.hide(one.receipt, delay_ms, self._peer, _nothing)
+        self._settling.hide(one.receipt, delay_ms, self._peer, _ignore_result)
 
-    def _give_back(self, receipts: list[Receipt]) -> Steps[None]:
+    def _make_visible(self, receipts: list[Receipt]) -> Steps[None]:
+        """Hide each message for only BACK_MS more, in steps."""
         now_ms = self._backend.now_ms()
         for number, receipt in enumerate(receipts, 1):
             if receipt.until_ms > now_ms:
-                self._settling.hide(receipt, BACK_MS, self._peer, _nothing)
+                self._settling.hide(receipt, BACK_MS, self._peer, _ignore_result)
             if number % OF_STEP == 0:
                 yield
 
-    def _push(self, one: _Renewed) -> None:
+    def _schedule(self, one: _Renewed) -> None:
+        """Schedule the next renewal of a receipt by the end of its hidden time."""
         self._numbered += 1
         heapq.heappush(self._due, (one.receipt.until_ms, self._numbered, one))
         if len(self._due) > 2 * self.count + 1_024:
@@ -218,6 +230,7 @@ class Renewals:
             heapq.heapify(self._due)
 
     def _forget(self, one: _Renewed) -> None:
+        """Stop renewing a receipt; no-op if that was done already."""
         if one.is_settled:
             return
         one.is_settled = True
@@ -229,5 +242,5 @@ class Renewals:
             del self._clients[one.client_id]
 
 
-def _nothing(_code: Code, _text: str, _receipt: Receipt) -> None:
+def _ignore_result(_code: Code, _text: str, _receipt: Receipt) -> None:
     """No-op: if it failed, the message is delivered again when its time ends."""

@@ -51,9 +51,11 @@ class Routes:
         topic is resolved. Raises RpcRefused for an invalid name or a system topic."""
         name = topic_of(rpc.request.topic)
         check_not_system(self._backend, name)
-        rpc.when_known(self._backend, [name], [], lambda: self._query(rpc, name))
+        rpc.when_resolved(self._backend, [name], [], lambda: self._query(rpc, name))
 
     def _query(self, rpc: Rpc, name: str) -> None:
+        """Answer with the queues of the resolved topic `name`. Raises RpcRefused."""
+
         def queue(one: tuple[Any, tuple[MessageType, ...], int, Permission]) -> Any:
             return _MessageQueue(
                 topic=rpc.request.topic,
@@ -66,7 +68,7 @@ class Routes:
         queues = [
             (broker, types, queue_id, permission)
             for broker, topic in self._brokers(rpc, name)
-            for types in (accepted(topic),)
+            for types in (accepted_types(topic),)
             for queue_id, permission in _queues(topic)
         ]
         self._answer(rpc, "message_queues", queues, queue)
@@ -76,9 +78,11 @@ class Routes:
         queues, because pops divide the messages; a group that is not in order gets ANY_QUEUE of
         each broker. Raises RpcRefused for an invalid name."""
         name, group = topic_of(rpc.request.topic), group_of(rpc.request.group)
-        rpc.when_known(self._backend, [name], [group], lambda: self._assign(rpc, name, group))
+        rpc.when_resolved(self._backend, [name], [group], lambda: self._assign(rpc, name, group))
 
     def _assign(self, rpc: Rpc, name: str, group_name: str) -> None:
+        """Answer with the assignments of a resolved topic and group. Raises RpcRefused without a
+        readable queue."""
         readable = [
             (broker, topic)
             for broker, topic in self._brokers(rpc, name)
@@ -105,7 +109,8 @@ class Routes:
         self._answer(rpc, "assignments", assigned, assignment)
 
     def _answer(self, rpc: Rpc, field: str, items: Sequence[T], make: Callable[[T], Any]) -> None:
-        """Answer with a message for each item, in steps if there are many."""
+        """Answer with `make(item)` for each of `items` in the response's field `field`, in steps
+        if there are many."""
 
         def steps() -> Steps[None]:
             made = []
@@ -123,7 +128,7 @@ class Routes:
             self._backend.work(rpc.call.host, steps())
 
     def _brokers(self, rpc: Rpc, name: str) -> Iterator[tuple[Any, TopicConfig]]:
-        """The brokers of a topic, each with its configuration of the topic."""
+        """Yield (the message Broker, its configuration of the topic) for each broker of a topic."""
         endpoints = self._endpoints(rpc.request)
         for broker_name, topic in self._backend.topics_of(name).items():
             # Clients only use brokers with id 0, so a replica that acts for its master has it, too.
@@ -150,7 +155,7 @@ def type_of(topic: TopicConfig) -> str:
     return topic.attributes.get(MESSAGE_TYPE, MessageType.NORMAL.name)
 
 
-def accepted(topic: TopicConfig) -> tuple[MessageType, ...]:
+def accepted_types(topic: TopicConfig) -> tuple[MessageType, ...]:
     """The types of messages that a topic accepts, several for MIXED; MESSAGE_TYPE_UNSPECIFIED for
     an unknown type."""
     name = type_of(topic)
@@ -161,7 +166,7 @@ def accepted(topic: TopicConfig) -> tuple[MessageType, ...]:
 
 
 def _queues(topic: TopicConfig) -> list[tuple[int, Permission]]:
-    """Queue ids with the client's permission for each."""
+    """Return (queue id, the client's permission) for each queue of a topic."""
     reads = topic.read_queue_nums if topic.is_readable else 0
     writes = topic.write_queue_nums if topic.is_writable else 0
     if not reads and not writes:

@@ -57,7 +57,8 @@ class RpcRefused(Exception):
 
 
 class Rpc:
-    """A call with its request. Loop thread only."""
+    """A unary call of the clients' service, with its request and its answer's class. Loop thread
+    only."""
 
     __slots__ = ("_answers", "_size", "call", "client_id", "request")
 
@@ -91,7 +92,7 @@ class Rpc:
             logger.exception("a call of %s to %s failed", self.call.address, self.call.path)
             self.call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
 
-    def when_known(
+    def when_resolved(
         self,
         backend: RequestBackend,
         topics: Sequence[str],
@@ -131,6 +132,7 @@ class ResponseEntries:
         return take
 
     def _answer(self) -> None:
+        """Answer the call with all entries and their common status."""
         codes = {entry.status.code: entry.status.message for entry in self._entries}
         if len(codes) == 1:
             code, text = codes.popitem()
@@ -163,8 +165,8 @@ def method(
 
 
 def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
-    """Parse `data` as a message of the class `messages`. Raises GrpcError: RESOURCE_EXHAUSTED for
-    more than `most` bytes, INTERNAL for other bytes."""
+    """Parse `data` as a message of the protobuf class `messages`. Raises GrpcError:
+    RESOURCE_EXHAUSTED for more than `most` bytes, INTERNAL for bytes that are no such message."""
     if len(data) > most:
         text = f"a {messages.DESCRIPTOR.name} of {len(data)} bytes, over {most}"
         raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
@@ -193,7 +195,7 @@ def language_of(call: GrpcCall) -> str:
 
 
 def status(code: Code, text: str) -> Any:
-    """A new message Status."""
+    """Make a new message Status of this code and text."""
     return _STATUS(code=code, message=text)
 
 

@@ -17,7 +17,12 @@ from typing import Any, Final
 from turbopump.net.grpc.codes import Code, MessageType, TransactionResolution, TransactionSource
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.backend import RequestBackend
-from turbopump.net.messaging.message_conversion import check_sendable, kind_of, plain, send_fields
+from turbopump.net.messaging.message_conversion import (
+    check_sendable,
+    kind_of,
+    send_fields,
+    stored_body,
+)
 from turbopump.net.messaging.routes import type_of
 from turbopump.net.messaging.rpc import (
     REQUEST_MAX,
@@ -92,9 +97,11 @@ class Sending:
         if any(message.topic.name != name for message in messages):
             raise RpcRefused(Code.MESSAGE_CORRUPTED, "topic in message is not same")
         check_not_system(self._backend, name)
-        rpc.when_known(self._backend, [name], [], lambda: self._send(rpc, name))
+        rpc.when_resolved(self._backend, [name], [], lambda: self._send(rpc, name))
 
     def _send(self, rpc: Rpc, name: str) -> None:
+        """Check and store the messages of a request whose topic `name` is resolved. Raises
+        RpcRefused."""
         backend, messages = self._backend, rpc.request.messages
         body_max, now_ms = backend.body_max, backend.now_ms()
         check_sendable(messages, next(iter(backend.topics_of(name).values())), body_max, now_ms)
@@ -107,20 +114,22 @@ class Sending:
             group = system.message_group if system.HasField("message_group") else None
             broker_name, queue_id = backend.choose(name, group)
             fields = send_fields(message, queue_id, rpc.call.address, now_ms)
-            body = plain(message, body_max)
+            body = stored_body(message, body_max)
             request = new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields)
             requests.append((broker_name, request))
         entries = ResponseEntries(rpc, len(requests))
-        steps = self._all(rpc, requests, peer, entries)
+        steps = self._send_all(rpc, requests, peer, entries)
         if len(requests) < MESSAGES_PER_STEP:
             for _ in steps:
                 pass
         else:
             self._backend.work(peer.host, steps)
 
-    def _all(
+    def _send_all(
         self, rpc: Rpc, requests: list[tuple[str, Command]], peer: Peer, entries: ResponseEntries
     ) -> Steps[None]:
+        """Send the requests, (broker name, request) of each message, MESSAGES_PER_STEP in each
+        step; each response sets the message's entry."""
         for number, (broker_name, request) in enumerate(requests):
             system, take = rpc.request.messages[number].system_properties, entries.setter(number)
             done = partial(_stored, broker_name, system, take)
@@ -162,18 +171,19 @@ class Sending:
                 raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
             peer = self._peer_of(rpc)
             self._backend.ask(
-                place.broker_name, asked, peer, lambda response: _answered(rpc, response)
+                place.broker_name, asked, peer, lambda response: _answer_status(rpc, response)
             )
 
-        rpc.when_known(self._backend, [topic], [], end)
+        rpc.when_resolved(self._backend, [topic], [], end)
 
     def recall(self, rpc: Rpc) -> None:
         """Serve RecallMessage: once the topic is resolved, recall a delayed message by its handle,
         and answer with its message id. Raises RpcRefused for an invalid name."""
         name = topic_of(rpc.request.topic)
-        rpc.when_known(self._backend, [name], [], lambda: self._recall(rpc, name))
+        rpc.when_resolved(self._backend, [name], [], lambda: self._recall(rpc, name))
 
     def _recall(self, rpc: Rpc, name: str) -> None:
+        """Recall a delayed message of the resolved topic `name`. Raises RpcRefused."""
         topics, text = self._backend.topics_of(name), rpc.request.recall_handle
         if type_of(next(iter(topics.values()))) not in (MessageType.DELAY.name, MIXED):
             text = f"messages of topic {name} are not delayed"
@@ -197,11 +207,13 @@ class Sending:
 def _stored(
     broker_name: str, system: Any, take: Callable[[Any], None], response: Command | None
 ) -> None:
+    """Pass the result entry of a message to `take`, by the response to its send."""
     take(_entry(broker_name, system, response))
 
 
 def _entry(broker_name: str, system: Any, response: Command | None) -> Any:
-    """The result entry of a message."""
+    """Return the result entry of a message by the response to its send; `system` is the
+    message's SystemProperties."""
     code, text = code_of(response)
     if response is None or code not in _STORED or "msgId" not in response.fields:
         return _Entry(status=status(code, text))
@@ -252,7 +264,8 @@ def read_transaction_id(text: str) -> HalfPlace:
     return HalfPlace(names[:length], int(found[1], 16), int(found[2], 16), names[length:])
 
 
-def _answered(rpc: Rpc, response: Command | None) -> None:
+def _answer_status(rpc: Rpc, response: Command | None) -> None:
+    """Answer a call with the status of a handler's response."""
     rpc.fail_on_error(lambda: rpc.answer(*code_of(response)))
 
 
@@ -263,18 +276,21 @@ def check_weight(data: bytes) -> None:
     if len(data) <= REQUEST_MAX:
         return
     messages, light = 0, len(data)
-    for tag, begin, end in _parts(data, 0, len(data)):
+    for tag, begin, end in _bytes_fields(data, 0, len(data)):
         messages += 1
         if tag != _MESSAGES_TAG or messages > MESSAGES_MAX:
             break
-        bodies = (to - since for inner, since, to in _parts(data, begin, end) if inner == _BODY_TAG)
+        bodies = (
+            to - since for inner, since, to in _bytes_fields(data, begin, end) if inner == _BODY_TAG
+        )
         light -= max(bodies, default=0)
     if messages > MESSAGES_MAX or light > LIGHT_MAX:
         raise RpcRefused(Code.MESSAGE_PROPERTIES_TOO_LARGE, "too much besides the bodies")
 
 
-def _parts(data: bytes, at: int, end: int) -> Any:
-    """Tag, begin and end of the length-delimited fields, up to the first field of another kind."""
+def _bytes_fields(data: bytes, at: int, end: int) -> Any:
+    """Yield (tag, begin, end) of the length-delimited fields in data[at:end], up to the first
+    field of another kind."""
     for _ in range(MESSAGES_MAX + 1):
         if at >= end or data[at] & 7 != 2:
             return

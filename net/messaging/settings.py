@@ -59,9 +59,9 @@ def topics_of(settings: Any, most: int) -> list[str]:
     return [topic_of(resource) for resource in topics]
 
 
-def needs_of(settings: Any) -> tuple[list[str], list[str]]:
-    """(topics, groups) that the server must resolve to answer Settings: a producer's topics, or
-    else a consumer's group. Raises RpcRefused for too many topics or an invalid name."""
+def names_in_settings(settings: Any) -> tuple[list[str], list[str]]:
+    """Return (topics, groups) that the server must resolve to answer Settings: a producer's
+    topics, or else a consumer's group. Raises RpcRefused for too many topics or an invalid name."""
     if settings.WhichOneof("kind") == "publishing":
         return topics_of(settings, TOPICS_MAX), []
     return [], [group_of(settings.subscription.group)]
@@ -162,11 +162,12 @@ def retry_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
 
 
 def _time(value: Any) -> int:
-    """A time in ms, 0 for an invalid value."""
+    """Return a time in ms, as a JSON value, as an int; 0 for an invalid value."""
     return value if type(value) is int and 0 < value < _TIME_MAX_MS else 0
 
 
 def _set_exponential(policy: Any, initial_ms: int, max_ms: int, multiplier: int) -> None:
+    """Set an exponential backoff in `policy`, a RetryPolicy; times are in ms."""
     backoff = policy.exponential_backoff
     set_ms(backoff.initial, initial_ms)
     set_ms(backoff.max, max_ms)
@@ -174,6 +175,7 @@ def _set_exponential(policy: Any, initial_ms: int, max_ms: int, multiplier: int)
 
 
 def _set_steps(policy: Any, steps_ms: Iterable[int]) -> None:
+    """Set the delays of the 1st, 2nd, ... retry in `policy`, a RetryPolicy."""
     del policy.customized_backoff.next[:]
     for step_ms in steps_ms:
         set_ms(policy.customized_backoff.next.add(), step_ms)

@@ -20,7 +20,7 @@ from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.messaging.clients import GrpcClient, GrpcClients
 from turbopump.net.messaging.rpc import RpcRefused, check_response, client_id_of, parsed, status
-from turbopump.net.messaging.settings import needs_of
+from turbopump.net.messaging.settings import names_in_settings
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.command import Command
 
@@ -54,13 +54,14 @@ class Telemetry:
             raise _failure(refused) from None
         call.on_message, call.on_end, call.on_closed = (
             stream.on_command,
-            stream.ended,
+            stream.on_half_end,
             stream.on_end,
         )
 
 
 class _Stream:
-    """A Telemetry stream of a client."""
+    """A Telemetry stream of a client: its waiting commands, and the client once its settings
+    were accepted."""
 
     __slots__ = ("_backend", "_call", "_client", "_client_id", "_clients", "_waiting")
 
@@ -75,8 +76,8 @@ class _Stream:
         self._client: GrpcClient | None = None
 
     def on_command(self, data: bytes) -> None:
-        """Receive a command. Each command of a stream has its own
-        turn among the work of other clients."""
+        """Queue a command of the client. Each command of a stream has its own turn among the
+        work of other clients."""
         self._waiting.append(data)
         if len(self._waiting) > WAITING_MAX:
             text = f"over {WAITING_MAX} commands at once"
@@ -85,6 +86,7 @@ class _Stream:
             self._backend.work(self._call.host, self._go_on())
 
     def _go_on(self) -> Steps[None]:
+        """Handle the waiting commands, one in each step; an error ends the stream."""
         while self._waiting and not self._call.has_ended:
             try:
                 self._on_command(self._waiting[0])
@@ -98,25 +100,26 @@ class _Stream:
             yield
 
     def _on_command(self, data: bytes) -> None:
+        """Handle a command: settings, or a client's answer to a command. Raises GrpcError."""
         command = parsed(_TelemetryCommand, data, COMMAND_MAX)
         kind = command.WhichOneof("kind")
         if kind == "settings":
             settings = command.settings
             try:
-                topics, groups = needs_of(settings)
+                topics, groups = names_in_settings(settings)
             except RpcRefused as refused:
                 raise _failure(refused) from None
-            self._backend.resolve_names(topics, groups, partial(self._take, settings))
+            self._backend.resolve_names(topics, groups, partial(self._register, settings))
         elif kind in _RESPONSES and self._client is not None:
             self._client.link.answered(command)
 
-    def _take(self, settings: Any) -> None:
-        """The topics and groups in `settings` are resolved: register the client."""
+    def _register(self, settings: Any) -> None:
+        """Register the client with `settings`, whose topics and groups are resolved."""
         if self._call.has_ended:
             return
         try:
             done = partial(self._registered, settings)
-            self._client = self._clients.take(self._call, self._client_id, settings, done)
+            self._client = self._clients.register(self._call, self._client_id, settings, done)
         except RpcRefused as refused:
             self._call.fail(_failure(refused))
         except Exception:
@@ -124,24 +127,27 @@ class _Stream:
             text = "the stream failed, see the server's log"
             self._call.fail(GrpcError(GrpcCode.INTERNAL, text))
 
-    def ended(self) -> None:
-        """The client closed its half: the stream ends after the commands that wait."""
+    def on_half_end(self) -> None:
+        """Handle the end of the client's half: the stream ends after the commands that wait."""
         if self._waiting:
-            self._backend.work(self._call.host, self._end())
+            self._backend.work(self._call.host, self._end_after_waiting())
         else:
             self._call.answer()
 
-    def _end(self) -> Steps[None]:
+    def _end_after_waiting(self) -> Steps[None]:
+        """Answer the stream with its end, once no command waits."""
         while self._waiting and not self._call.has_ended:
             yield
         self._call.answer()
 
     def on_end(self) -> None:
-        """The stream has ended, for any reason: detach it from the client."""
+        """Detach the ended stream from the client, whatever ended it."""
         if self._client is not None:
-            self._clients.lost(self._client, self._call)
+            self._clients.stream_ended(self._client, self._call)
 
     def _registered(self, settings: Any, response: Command | None) -> None:
+        """Send the merged settings to the client, or end the stream if the heartbeat was
+        refused."""
         try:
             check_response(response)
         except RpcRefused as refused:

@@ -42,8 +42,9 @@ _RESULTS: Final = {
 
 
 class TelemetryLink:
-    """The link of a client's Peer. Loop thread only. `on_close` is called when the broker closes
-    the connection."""
+    """The link of a gRPC client's Peer: requests to the client are sent as commands on its
+    Telemetry stream. Loop thread only. `on_close` is called when the broker closes the
+    connection."""
 
     __slots__ = ("_asked", "_backend", "_on_close", "peer", "stream")
 
@@ -101,12 +102,14 @@ class TelemetryLink:
         if asked is None or self.peer is None:
             return
         if kind == "thread_stack_trace":
-            response = _running_info(asked, message)
+            response = _running_info_response(asked, message)
         else:
-            response = _consumed(asked, message)
+            response = _consumed_response(asked, message)
         self.peer.answered(response)
 
     def _send(self, message: Any) -> bool:
+        """Send a TelemetryCommand; False, and nothing is sent, without a stream whose client
+        reads."""
         stream = self.stream
         if stream is None or stream.has_ended or stream.is_clogged:
             return False
@@ -114,12 +117,14 @@ class TelemetryLink:
         return True
 
     def _refuse(self, command: Command) -> None:
+        """Give the Peer the response SYSTEM_ERROR to a command that cannot be sent."""
         if self.peer is not None:
             remark = "the client cannot be asked: it has no telemetry stream, or no such command"
             self.peer.answered(new_response(command, ResponseCode.SYSTEM_ERROR, remark))
 
 
-def _check(command: Command) -> Any:
+def _check_command(command: Command) -> Any:
+    """Convert CHECK_TRANSACTION_STATE to a TelemetryCommand."""
     header = read_header(CheckTransactionStateRequest, command.fields)
     assert not isinstance(command.body, list), "a check has one record"
     view = decode_messages(command.body)[0]
@@ -138,14 +143,16 @@ def _check(command: Command) -> Any:
     )
 
 
-def _print_stack(command: Command) -> Any:
+def _print_stack_command(command: Command) -> Any:
+    """Convert GET_CONSUMER_RUNNING_INFO to a TelemetryCommand."""
     return _TelemetryCommand(
         status=status(Code.OK, "OK"),
         print_thread_stack_trace_command={"nonce": str(command.opaque)},
     )
 
 
-def _verify(command: Command) -> Any:
+def _verify_command(command: Command) -> Any:
+    """Convert CONSUME_MESSAGE_DIRECTLY to a TelemetryCommand."""
     assert not isinstance(command.body, list), "it has one record"
     return _TelemetryCommand(
         status=status(Code.OK, "OK"),
@@ -157,14 +164,15 @@ def _verify(command: Command) -> Any:
 
 
 _COMMANDS: Final[dict[int, Callable[[Command], Any]]] = {
-    RequestCode.CHECK_TRANSACTION_STATE: _check,
-    RequestCode.GET_CONSUMER_RUNNING_INFO: _print_stack,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _verify,
+    RequestCode.CHECK_TRANSACTION_STATE: _check_command,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _print_stack_command,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _verify_command,
 }
 
 
-def _running_info(asked: Command, message: Any) -> Command:
-    """The running info of a gRPC client has its threads alone: it reports nothing else."""
+def _running_info_response(asked: Command, message: Any) -> Command:
+    """Convert a client's thread stack trace to the response to GET_CONSUMER_RUNNING_INFO; a gRPC
+    client reports nothing but its threads."""
     info = {
         "jstack": message.thread_stack_trace.thread_stack_trace,
         "mqTable": {},
@@ -175,7 +183,9 @@ def _running_info(asked: Command, message: Any) -> Command:
     return new_response(asked, ResponseCode.SUCCESS, body=bodies.dump(info))
 
 
-def _consumed(asked: Command, message: Any) -> Command:
+def _consumed_response(asked: Command, message: Any) -> Command:
+    """Convert a client's result of handling a message to the response to
+    CONSUME_MESSAGE_DIRECTLY."""
     result = {
         "autoCommit": True,
         "consumeResult": _RESULTS.get(message.status.code, "CR_THROW_EXCEPTION"),

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, frozen=True)
 class Absent:
-    """The result of a query without an answer."""
+    """The result of a query that found nothing: no name server answered, or none knows the name."""
 
     text: str
     """A sentence for a peer or the log."""
@@ -90,6 +90,8 @@ class NameServerQueries:
     def _ask(
         self, code: int, header: Any, read: Callable[[Command], T | Absent]
     ) -> Deferred[T | Absent]:
+        """Query the name servers in turn until one answers; `read` converts the answer, and
+        raises BadBody."""
         found: Deferred[T | Absent] = Deferred()
         left = self._in_order()
 
@@ -124,22 +126,26 @@ class NameServerQueries:
         return found
 
     def _object(self, response: Command) -> dict[str, Any]:
-        """Decode the JSON object of an answer. Raises BadBody."""
+        """Decode the JSON object in the body of an answer. Raises BadBody for other bytes and
+        over `body_max` bytes."""
         if len(response.body) > self._body_max:
             raise BadBody(f"{len(response.body)} bytes are more than the limit")
         return load_object(response.body)
 
     def _warn(self, failure: str) -> None:
+        """Log the first of consecutive failed queries."""
         if self._may_warn:
             self._may_warn = False
             logger.warning("no name server answers: %s", failure)
 
     def _in_order(self) -> list[str]:
+        """Return the addresses of the name servers, the server to query first at the front."""
         servers = list(self._servers())
         at = servers.index(self._first) if self._first in servers else 0
         return servers[at:] + servers[:at]
 
     def _put_last(self, address: str) -> None:
+        """Begin later queries with the next server, if this server was the first."""
         order = self._in_order()
         if order and order[0] == address:
             self._first = order[1 % len(order)]

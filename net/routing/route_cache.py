@@ -75,6 +75,8 @@ class CacheRules:
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
+    """A name in the cache: the former answer, its query if there is one, and the uses that wait."""
+
     name: str
     value: T | Absent | None = None
     asked_ms: int = LONG_AGO_MS
@@ -171,9 +173,10 @@ class RouteCache(Generic[T]):
         return self._wait(entry)
 
     def renew(self, name: str, *, at_once: bool) -> Deferred[T | Absent]:
-        """Resolve to the result of a query, even if the answer is fresh. Unless `at_once`, a query
-        that began less than `again_ms` ago counts: the Deferred waits for it, or resolves at once
-        to the answer in use if it has ended. Counts as a use."""
+        """Resolve to the result of a query, even if the answer is fresh; to an Absent if there
+        is no room for a new name. Unless `at_once`, a query that began less than `again_ms` ago
+        counts: the Deferred waits for it, or resolves at once to the answer in use if it has
+        ended. Counts as a use."""
         entry = self._used(name)
         if entry is None:
             return Deferred.resolved(_FULL)
@@ -192,8 +195,8 @@ class RouteCache(Generic[T]):
             self._resize(entry)
 
     def mark_doubtful(self, name: str) -> None:
-        """Mark the answer as doubtful: a use waits for a query, once the last query is `again_ms`
-        old. No-op without an entry."""
+        """Mark the answer as doubtful: the next use does not get the answer at once but waits
+        for a query, unless the last query is younger than `again_ms`. No-op without an entry."""
         entry = self._entries.get(name)
         if entry is not None:
             entry.in_doubt = True
@@ -229,7 +232,8 @@ class RouteCache(Generic[T]):
                 self._enqueue(entry)
 
     def _used(self, name: str) -> _Entry[T] | None:
-        """The entry, as the most recently used one; None if there is no room for a new name."""
+        """Return the entry of a name, as the most recently used one; made if new. None if there
+        is no room for a new name."""
         entry = self._entries.pop(name, None)
         is_new = entry is None
         entry = entry or _Entry[T](name)
@@ -259,41 +263,47 @@ class RouteCache(Generic[T]):
         return True
 
     def _wait(self, entry: _Entry[T]) -> Deferred[T | Absent]:
+        """Return a Deferred that resolves to the result of the entry's query."""
         wanted: Deferred[T | Absent] = Deferred()
         entry.waiting.append(wanted)
         self._promote(entry)
         return wanted
 
     def _age_ms(self, entry: _Entry[T]) -> int:
+        """Return the time since the entry's last query began, in ms."""
         return self._steady_ms() - entry.asked_ms
 
     def _is_doubtful(self, entry: _Entry[T]) -> bool:
-        """Whether a use waits for a query."""
+        """Whether the entry's next use has to wait for a query."""
         if entry.answer is None:
             return entry.value is None or self._age_ms(entry) >= self.rules.absent_ms
         return entry.in_doubt and self._age_ms(entry) >= self.rules.again_ms
 
     def _is_due(self, entry: _Entry[T]) -> bool:
+        """Whether a use or a refresh of the entry begins a query now."""
         if self._is_doubtful(entry) or self._steady_ms() >= entry.due_ms:
             return True
         return entry.answer is not None and self._age_ms(entry) >= self.rules.fresh_ms
 
     def _enqueue(self, entry: _Entry[T], *, holds: bool = False) -> None:
+        """Queue a query for the entry unless it has one; `holds`: a use waits for it."""
         if entry.is_asking:
             entry.uses_wait = entry.uses_wait or holds
             return
         entry.is_asking, entry.uses_wait = True, holds or entry.answer is None
         (self._queued if entry.uses_wait else self._queued_refreshes)[entry] = None
-        self._go_on()
+        self._begin_queries()
 
     def _promote(self, entry: _Entry[T]) -> None:
         """Make a queued refresh a query that a use waits for; no-op for another entry."""
         if entry in self._queued_refreshes:
             del self._queued_refreshes[entry]
             self._queued[entry] = None
-            self._go_on()
+            self._begin_queries()
 
-    def _go_on(self) -> None:
+    def _begin_queries(self) -> None:
+        """Begin queued queries within the limits; queries with waiting uses and refreshes take
+        turns."""
         if self._goes_on:
             return  # a query was answered at once: the caller below continues
         self._goes_on = True
@@ -302,15 +312,18 @@ class RouteCache(Generic[T]):
                 has_room = self._refreshing < self.rules.refreshes_max
                 refreshes = bool(self._queued_refreshes) and has_room
                 if refreshes and (self._refresh_is_next or not self._queued):
-                    self._ask(self._queued_refreshes.popitem(last=False)[0], is_refresh=True)
+                    self._begin_query(
+                        self._queued_refreshes.popitem(last=False)[0], is_refresh=True
+                    )
                 elif self._queued:
-                    self._ask(self._queued.popitem(last=False)[0], is_refresh=False)
+                    self._begin_query(self._queued.popitem(last=False)[0], is_refresh=False)
                 else:
                     return
         finally:
             self._goes_on = False
 
-    def _ask(self, entry: _Entry[T], *, is_refresh: bool) -> None:
+    def _begin_query(self, entry: _Entry[T], *, is_refresh: bool) -> None:
+        """Begin the query of an entry, unless it was dropped and no use waits for it."""
         if self._entries.get(entry.name) is not entry and not entry.waiting:
             return  # it was dropped, and no use waits for it
         # In turns, because a flood of unknown names must not stop all refreshes.
@@ -318,16 +331,18 @@ class RouteCache(Generic[T]):
         self._asking += 1
         self._refreshing += is_refresh
         entry.asked_ms, entry.due_ms, entry.in_doubt = self._steady_ms(), NEVER_MS, False
-        self._query(entry.name, entry.answer).then(partial(self._take, entry, is_refresh))
+        self._query(entry.name, entry.answer).then(partial(self._on_answer, entry, is_refresh))
 
-    def _take(self, entry: _Entry[T], was_refresh: bool, value: T | Absent) -> None:
+    def _on_answer(self, entry: _Entry[T], was_refresh: bool, value: T | Absent) -> None:
+        """Store `value`, the result of a query, unless the former answer stays in use, and
+        resolve the uses that wait; `was_refresh`: the query began as a refresh."""
         self._asking -= 1
         self._refreshing -= was_refresh
         entry.is_asking = entry.uses_wait = False
         now_ms = self._steady_ms()
         if not isinstance(value, Absent):
             entry.good_ms = now_ms
-        if isinstance(value, Absent) and self._stays(entry, value, now_ms):
+        if isinstance(value, Absent) and self._keeps_former(entry, value, now_ms):
             entry.in_doubt = self.rules.doubts_failed
         else:
             entry.value = value
@@ -335,15 +350,17 @@ class RouteCache(Generic[T]):
         waiting, entry.waiting = entry.waiting, []
         for wanted in waiting:
             wanted.resolve(value)
-        self._go_on()
+        self._begin_queries()
 
-    def _stays(self, entry: _Entry[T], value: Absent, now_ms: int) -> bool:
-        """Whether the former answer stays in use although there is no answer now."""
+    def _keeps_former(self, entry: _Entry[T], value: Absent, now_ms: int) -> bool:
+        """Whether the former answer stays in use although the query's result is an Absent."""
         if entry.answer is None:
             return False
         return not value.is_certain or now_ms - entry.good_ms < self.rules.gone_ms
 
     def _resize(self, entry: _Entry[T]) -> None:
+        """Recount an entry's size, then drop the oldest entries without waiting uses while the
+        cache exceeds its bounds."""
         if self._entries.get(entry.name) is not entry:
             return
         if entry.answer is not None:
@@ -354,7 +371,7 @@ class RouteCache(Generic[T]):
         self.size += size - entry.size
         entry.size = size
         passed = 0
-        while self._is_over():
+        while self._exceeds_bounds():
             oldest = next(iter(self._entries.values()))
             if oldest is entry or passed == _PASSED_MAX:
                 return
@@ -364,11 +381,11 @@ class RouteCache(Generic[T]):
             else:
                 self._drop(oldest)
 
-    def _is_over(self) -> bool:
+    def _exceeds_bounds(self) -> bool:
         return self.size > self.rules.size_max or len(self._entries) > self.rules.entries_max
 
     def _drop(self, entry: _Entry[T]) -> None:
-        """Forget an entry for which no use waits, with its query that has not begun."""
+        """Forget an entry for which no use waits, and its query that has not begun."""
         del self._entries[entry.name]
         self._queued.pop(entry, None)
         self._queued_refreshes.pop(entry, None)

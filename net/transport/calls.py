@@ -20,7 +20,8 @@ or to a sentence with the reason why there is no answer."""
 
 
 class Calls:
-    """Makes calls by a Client: an instance is a Call. Loop thread only."""
+    """A callable that sends requests by a Client to other nodes, for cores that cannot await.
+    Loop thread only."""
 
     def __init__(self, client: Client, *, renews: bool = False) -> None:
         """`renews`: a call that timed out makes the next call open another connection (see
@@ -57,6 +58,7 @@ class Calls:
     async def _ask(
         self, address: str, request: Command, timeout_ms: int, later: Deferred[Command | str]
     ) -> None:
+        """Send the request and resolve `later` to the answer or the reason of a failure."""
         try:
             response: Command | str = await self._client.call(address, request, timeout_ms)
         except RemotingError as error:

@@ -82,7 +82,7 @@ class Client:
             leaving = self._connections.pop(address, None)
             if leaving is not None:
                 leaving.close()
-                self._left(address)
+                self._run_lost_callbacks(address)
             response = await self._call(address, command, deadline)
         return response
 
@@ -144,6 +144,7 @@ class Client:
         self._connections.clear()
 
     async def _call(self, address: str, command: Command, deadline: float) -> Command:
+        """Call once, until `deadline` (seconds of the loop's clock). Raises as `call` does."""
         connection = await self._writable(address, deadline)
         peer = connection.peer
         if peer.waiting_calls >= self._options.max_in_flight:
@@ -160,7 +161,7 @@ class Client:
         if result is not None:
             self._heard.add(address)
             if self._connections.get(address) is connection:
-                self._leave_doubted(address)
+                self._close_doubted(address)
             return result
         if peer.closed:
             unheard = address not in self._heard and self._options.tls is None
@@ -168,15 +169,15 @@ class Client:
             raise ConnectionClosed(f"{address} closed the connection before it answered{hint}")
         raise CallTimeout(f"{address} did not answer request {command.code} in time")
 
-    def _leave_doubted(self, address: str) -> None:
+    def _close_doubted(self, address: str) -> None:
         """Close the doubted connections to an address, because another connection was answered."""
         doubted = self._doubted.pop(address, ())
         for connection in doubted:
             connection.close()
         if doubted:
-            self._left(address)
+            self._run_lost_callbacks(address)
 
-    def _left(self, address: str) -> None:
+    def _run_lost_callbacks(self, address: str) -> None:
         """Run the callbacks of an address: a connection was replaced, and the server may have
         forgotten the client's registrations."""
         if not self._closed:
@@ -184,7 +185,8 @@ class Client:
                 callback()
 
     async def _writable(self, address: str, deadline: float) -> Connection:
-        """A connection below its high-water mark of unsent bytes."""
+        """Return a connection whose unsent bytes are below the high-water mark; waits until
+        `deadline` (seconds of the loop's clock)."""
         connection = self._connections.get(address)
         if connection is None or not connection.is_ready:
             connection = await self._connect(address, deadline)
@@ -199,6 +201,8 @@ class Client:
         return connection
 
     async def _connect(self, address: str, deadline: float) -> Connection:
+        """Return a new connection, or the connection that another caller opens now. Raises
+        ConnectError, ConnectionClosed."""
         if self._closed:
             raise ConnectionClosed("the client is closed")
         task = self._connecting.get(address)
@@ -219,6 +223,7 @@ class Client:
             raise
 
     def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
+        """Store the connection of a successful attempt to connect."""
         del self._connecting[address]
         if not task.cancelled() and task.exception() is None:
             known = self._connections.items()
@@ -229,11 +234,13 @@ class Client:
                 connection.peer.on_close(partial(self._lost, address, connection))
 
     def _lost(self, address: str, connection: Connection) -> None:
+        """Forget a lost connection unless it was replaced, and run the callbacks of `on_lost`."""
         if self._connections.get(address) is connection:
             del self._connections[address]
-            self._left(address)
+            self._run_lost_callbacks(address)
 
     async def _open(self, address: str) -> Connection:
+        """Open a connection, with TLS if configured; raises ConnectError."""
         loop = asyncio.get_running_loop()
         if self._hub is None:
             self._hub = _ClientHub(self._handlers, self._options, self._handler_clock_ms, loop)
@@ -288,7 +295,7 @@ async def _connect_to(
 
 
 class _ClientHub(Hub):
-    """A hub that lets callers wait for a TLS handshake."""
+    """The connections of a client; callers can wait until a TLS handshake has finished."""
 
     def __init__(
         self,
@@ -324,8 +331,8 @@ class _ClientHub(Hub):
         super().log_problem(text)
 
     def _why(self, connection: Connection) -> str:
-        """The reason of a failed handshake if this side closed; a
-        server that closes gives no reason."""
+        """Return the reason of a failed handshake if this side closed; a server that closes
+        gives no reason."""
         named, _, reason = self._complaint.partition(" closed: ")
         if named != connection.peer.address or not reason:
             return PERHAPS_PLAIN
@@ -342,6 +349,7 @@ class _ClientHub(Hub):
         self._wake(connection)
 
     def _wake(self, connection: Swept) -> None:
+        """End the wait of `established` for this connection."""
         future = self._waiting.get(connection)
         if future is not None and not future.done():
             future.set_result(None)

@@ -125,7 +125,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._end()
 
     def _end(self) -> None:
-        """Leave the hub; waiting calls fail."""
+        """Leave the hub, fail the waiting calls and run the callbacks of the lost peer."""
         if self.peer.closed:
             return
         self._closing = True
@@ -161,6 +161,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.took(nbytes)
 
     def _slow_read(self, nbytes: int) -> None:
+        """Handle the first `nbytes` of the memory that was read into; may raise."""
         if not self._started:
             self._start(self._hub.area.scratch[:nbytes])
             if self._hello or self._closing:
@@ -180,6 +181,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._guarded(self._go_on_slowly)
 
     def _go_on_slowly(self) -> None:
+        """Handle waiting frames and bytes that are not decrypted yet; may raise."""
         if self._context is not None:
             self._begin_tls_later(self._context)
         self._receiver.go_on(self._handle)
@@ -187,6 +189,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._go_on_with_tls()
 
     def _guarded(self, read: Callable[[], None]) -> None:
+        """Run `read`, which handles frames, then write the answers; an exception closes the
+        connection."""
         self.in_read = True
         self.turn_left = TURN_REQUESTS
         try:
@@ -202,6 +206,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._flush()
 
     def _handle(self, frame: memoryview) -> bool | None:
+        """Handle a frame if this turn has room; None: it has to wait. Else the result of
+        `_on_frame`."""
         return self._on_frame(frame) if self.begins() else None
 
     def frame(self, frame: memoryview) -> bool:
@@ -234,16 +240,17 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self.peer.version, self.peer.language = version, LANGUAGES[language]
 
     def hold(self, count: int) -> None:
-        """Count `count` responses that will be sent later; from `max_in_flight` of them reading
-        pauses."""
+        """Count `count` requests whose responses will be sent later; from `max_in_flight` of
+        them reading pauses."""
         self._in_flight += count
         self._hub.in_flight += count
         if self._in_flight >= self._hub.options.max_in_flight:
             self.pause(_IN_FLIGHT)
 
     def settled(self, count: int) -> bool:
-        """Count `count` later responses as ready, and read again at half of `max_in_flight`.
-        Returns whether they may be written: False if the peer is gone or the connection closes."""
+        """Count the responses of `count` requests that `hold` counted as ready, and read again
+        at half of `max_in_flight`. Returns True if the responses may be written, False if the
+        peer is gone or the connection closes."""
         if self.peer.closed:
             return False
         self._in_flight -= count
@@ -317,7 +324,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self.end_fast()
         self.closing_at = self._hub.clock()
         if not self.sealing:
-            self._say_goodbye()
+            self._close_transport()
 
     # Methods for Hub and Client.
 
@@ -393,6 +400,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.resume(_NO_CONTEXT)
 
     def _begin_tls_later(self, context: ssl.SSLContext | TlsError) -> None:
+        """Begin TLS with the first bytes that were kept until the context was made. Raises
+        WireError."""
         hello, self._hello, self._context = self._hello, b"", None
         self.hold_sealed(0)
         if isinstance(context, TlsError):
@@ -400,12 +409,14 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._begin_tls(context).feed(hello)
 
     def _begin_tls(self, context: ssl.SSLContext) -> TlsSession:
+        """Begin the handshake of a server's connection and return its session."""
         tls = self._tls = TlsSession(context, server_side=True)
         self.slow_since = self.active_at
         return tls
 
     def _begin_fast(self) -> bool:
-        """Begin to read natively if the port has a lane."""
+        """Begin to read natively; False without a lane for the port, or while the connection
+        closes or is over the limit of connections."""
         gate = self._gate
         transport = self._transport
         if gate is None or transport is None or self._closing or not self._hub.is_free(self):
@@ -425,6 +436,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return True
 
     def _go_on_with_tls(self) -> None:
+        """Take a step of the handshake, or handle the frames in the encrypted bytes that were
+        fed."""
         tls = self._tls
         assert tls is not None
         if not tls.established and self._hub.is_server and not self._hub.turns.begin_handshake():
@@ -434,7 +447,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             begins = not tls.established and tls.handshake()
             if begins:
                 self._hub.ready(self)
-                self._say(tls)
+                self._send_tls_records(tls)
             if begins and tls.protocol == HTTP2:
                 self._hand_over(memoryview(b""))
             elif begins and self._begin_fast():
@@ -443,9 +456,9 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
                 self._read_decrypted(tls)
         finally:
             # An alert of a failed handshake is sent, too.
-            self._say(tls)
+            self._send_tls_records(tls)
 
-    def _say(self, tls: TlsSession) -> None:
+    def _send_tls_records(self, tls: TlsSession) -> None:
         """Write the session's own records (handshake, alerts)."""
         outgoing = tls.outgoing()
         if outgoing and not self._closing and self._transport is not None:
@@ -453,6 +466,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.queued = True
 
     def _read_decrypted(self, tls: TlsSession) -> None:
+        """Handle the frames in the encrypted bytes that were fed, until a frame has to wait for
+        a turn."""
         while not self._closing and not self._receiver.rests:
             size = tls.read_into(self._receiver.room())
             if size < 0:
@@ -464,6 +479,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.hold_sealed(tls.pending)
 
     def _on_frame(self, frame: memoryview) -> bool:
+        """Handle a request or response; False if the connection closes."""
         command = decode(frame)
         if command.is_response:
             try:
@@ -475,6 +491,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return not self._closing
 
     def _on_request(self, request: Command) -> None:
+        """Have a request handled, and write its answer now or later."""
         peer = self.peer
         peer.version, peer.language = request.version, request.language
         self.met_version = -1
@@ -500,6 +517,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     def _wait_for(
         self, request: Command, response: Deferred[Command] | Deferred[Command | None]
     ) -> None:
+        """Write the answer when the Deferred resolves, and count the request as in flight until
+        then."""
         if not response.done:
             self._in_flight += 1
             self._hub.in_flight += 1
@@ -525,6 +544,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._hub.settled(1)
 
     def _refuse(self, reason: str) -> None:
+        """Log the peer's fault and close the connection."""
         self._hub.log_problem(f"{self.peer.address} closed: {reason}")
         self.close()
 
@@ -543,6 +563,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     # Writing.
 
     def _answer(self, opaque: int, response: Command) -> None:
+        """Encode the answer to the request with that opaque, and write it; no-op if the
+        connection closes."""
         if self._closing:
             return
         response.opaque = opaque

@@ -24,7 +24,7 @@ class Closable(Protocol):
         connection closes. Returns at once."""
 
     def abort(self) -> None:
-        """Close and drop all unsent bytes. Returns at once."""
+        """Close the connection at once and drop all unsent bytes. Returns at once."""
 
 
 C = TypeVar("C", bound=Closable)
@@ -83,6 +83,8 @@ class ConnectionSet(Generic[C]):
         self._sweeper = self.loop.call_later(self._sweep_ms / 1000, self._sweep)
 
     def _sweep(self) -> None:
+        """Sweep now and again after the interval; log the number of problems that were only
+        counted."""
         self.sweep(self.clock())
         if self._complaints > COMPLAINTS_MAX:
             self._logger.warning(

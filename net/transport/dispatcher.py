@@ -103,6 +103,7 @@ class Dispatcher:
     def _go_on(
         self, steps: Steps[Response], request: Command, peer: Peer, now_ms: int
     ) -> Steps[Response]:
+        """Yield once, then run the handler's remaining steps; an exception becomes its answer."""
         yield
         try:
             response = yield from steps
@@ -111,9 +112,13 @@ class Dispatcher:
             return self._failure(request, peer, now_ms, error)
 
     def _reviewed(self, request: Command, response: Response, stepped: bool) -> Response:
+        """Return the answer that `review` makes of a handler's answer; `stepped`: the handler
+        ran in steps."""
         return response if self._review is None else self._review(request, response, stepped)
 
     def _failure(self, request: Command, peer: Peer, now_ms: int, error: Exception) -> Command:
+        """Log a handler's exception unless the request was malformed, and return the response
+        SYSTEM_ERROR."""
         if isinstance(error, BadHeader | BadBody):
             pass
         elif isinstance(error, OSError):

@@ -65,7 +65,7 @@ class Reading(Protocol):
 
 
 class ReadSizeLimit(Protocol):
-    """The setting of the largest size of a read."""
+    """A setting of how many bytes a read of a socket may return."""
 
     def shorten(self) -> None:
         """Limit the next reads to a short size, until `lengthen`."""
@@ -97,8 +97,8 @@ class FairScheduler:
         self._current: tuple[Steps[Any], Deferred[Any]] | None = None
 
     def begin(self) -> bool:
-        """Count a request that is to be handled in this turn. False, and nothing is counted: the
-        turn has no room, and the caller has to `rest`."""
+        """Count a request that is to be handled in this turn and return True. False, and nothing
+        is counted: the turn has no room, and the caller has to `rest`."""
         if self._left <= 0 or self._bytes_left <= 0:
             return False
         self._left -= 1
@@ -106,8 +106,8 @@ class FairScheduler:
         return True
 
     def begin_handshake(self) -> bool:
-        """Count a step of a TLS handshake as HANDSHAKE_REQUESTS requests of this turn. False, and
-        nothing is counted: the turn has no room, and the caller has to `rest`."""
+        """Count a step of a TLS handshake as HANDSHAKE_REQUESTS requests of this turn and return
+        True. False, and nothing is counted: the turn has no room, and the caller has to `rest`."""
         if self._left <= 0:
             return False
         self._left -= HANDSHAKE_REQUESTS
@@ -155,11 +155,14 @@ class FairScheduler:
         return later
 
     def _schedule(self) -> None:
+        """Have `_turn` called after the next poll of the sockets, once."""
         if not self._posted:
             self._posted = True
             self._post(self._turn)
 
     def _turn(self) -> None:
+        """Run a turn: reads, waiting connections, one step of a work, all within the turn's
+        limits."""
         self._posted = False
         self._left = REQUESTS_PER_TURN
         self._bytes_left = BYTES_PER_TURN
@@ -183,6 +186,7 @@ class FairScheduler:
             self._schedule()
 
     def _step(self) -> None:
+        """Run one step of the current work, or of the next host's first work."""
         if self._current is None and self._waiting:
             host, queue = next(iter(self._waiting.items()))
             del self._waiting[host]

@@ -193,11 +193,14 @@ class Hub(ConnectionSet[Swept]):
             self._cut_the_slowest()
 
     def _cut_incomplete(self, owner: Owner) -> None:
+        """Close the owner of the oldest incomplete frame, in a later turn."""
         self.log_problem(f"{owner.peer.address} closed: its frame is the oldest of too many")
         # Later, because the read in progress may be this owner's.
         self.loop.call_soon(owner.abort)
 
     def _cut_the_slowest(self) -> None:
+        """Recount the unsent bytes; beyond `unsent_max` abort the peers with the largest product
+        of unsent bytes and waiting time."""
         # Noted sizes are old: most peers have read since.
         sizes = {one: one.unsent for one in self._unsent}
         left = {one: size for one, size in sizes.items() if size > UNSENT_NOTED_OVER}

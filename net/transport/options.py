@@ -40,6 +40,7 @@ class ClientAuth(Enum):
 
 
 def _test_mode() -> bool:
+    """Return the key tls.test.mode.enable, which servers and clients share."""
     return key(
         "tls.test.mode.enable",
         BOOLEAN,
@@ -206,10 +207,14 @@ class RemotingOptions(ConnectionOptions):
 
 
 def _given(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Read the attributes of the settings class `kind` from properties; raises ValueError naming
+    the key."""
     return {attribute: _value(one, properties) for attribute, one in keys_of(kind).items()}
 
 
 def _value(one: Key, properties: Mapping[str, str]) -> Any:
+    """Return the value of a key: parsed from the properties, or its default. Raises ValueError
+    naming the key."""
     given = properties.get(one.name)
     if given is None:
         return one.default

@@ -93,7 +93,7 @@ class Peer:
 
     @property
     def waiting_calls(self) -> int:
-        """Number of calls whose Deferred is not resolved yet."""
+        """Number of calls to the peer whose answer has not arrived yet."""
         return len(self._pending) if self._pending else 0
 
     def call(self, command: Command, timeout_ms: int) -> Deferred[Command | None]:
@@ -180,10 +180,12 @@ class Peer:
             _guarded(callback)
 
     def _opaque(self) -> int:
+        """Return the next opaque for a request to the peer."""
         self._next_opaque = (self._next_opaque + 1) & _OPAQUE_MASK
         return self._next_opaque
 
     def _expire(self, opaque: int) -> None:
+        """Resolve a pending call with None: its time is up."""
         waiting = self._pending.pop(opaque, None) if self._pending else None
         if waiting is not None:
             waiting[0].resolve(None)

@@ -109,12 +109,15 @@ class Area:
             self._hosts.setdefault(host, {})[owner] = size
 
     def _make_room(self, owner: Owner, host: bytes, more: int) -> None:
+        """Cut the oldest other owners until `more` bytes fit into the budget and the quota of
+        `host`. Raises WireError if that is impossible."""
         while host in self._hosts and self._used[host] + more > self._quota:
             self._cut_oldest(owner, self._hosts[host])
         while self.in_use + more > self._budget:
             self._cut_oldest(owner, self._sizes)
 
     def _cut_oldest(self, owner: Owner, held: dict[Owner, int]) -> None:
+        """Cut the oldest owner in `held` other than `owner`; raises WireError without one."""
         oldest = next((one for one in held if one is not owner), None)
         if oldest is None:
             raise WireError(f"incomplete frames of all peers hold {self.in_use} bytes already")
@@ -122,6 +125,8 @@ class Area:
         self._cut(oldest)
 
     def _forget(self, owner: Owner, host: bytes) -> None:
+        """Remove an owner from the area, and its bytes from the sums of the area and of its
+        address `host`."""
         size = self._sizes.pop(owner, 0)
         if size:
             self.in_use -= size
@@ -133,8 +138,8 @@ class Area:
 
 @dataclass(slots=True)
 class _Found:
-    """The frames of a read, `at` the next one to hand over; positions count from `dropped` bytes
-    before the area's first byte."""
+    """The frames of a read as (position, length); `at` is the index of the next frame to hand
+    over. Positions count from `dropped` bytes before the area's first byte."""
 
     frames: list[tuple[int, int]]
     consumed: int
@@ -201,6 +206,8 @@ class Receiver:
             self._hand_over(self._own, self._found, handle)
 
     def _hand_over(self, data: memoryview, found: _Found, handle: Handle) -> None:
+        """Pass the found frames to `handle` in order, until it postpones a frame or closes; keep
+        the rest."""
         self._found = None
         while found.at < len(found.frames):
             position, length = found.frames[found.at]
@@ -244,6 +251,8 @@ class Receiver:
         self._found = None
 
     def _keep(self, data: memoryview, begin: int, end: int, needed: int) -> None:
+        """Copy data[begin:end], an incomplete frame of `needed` bytes, into this connection's
+        own memory."""
         left = end - begin
         if left == 0:
             self.release()
@@ -264,7 +273,7 @@ class Receiver:
 
 
 def _frames_before(data: memoryview, max_frame: int) -> list[tuple[int, int]]:
-    """The frames in front of the first length that no frame has;
+    """Return (position, length) of the frames in front of the first length that no frame has;
     the data must contain such a length."""
     frames: list[tuple[int, int]] = []
     at = 0

@@ -91,11 +91,10 @@ class ScheduledConnection(FastConnection):
         self.resume(READ)
 
     def begins(self) -> bool:
-        """Whether another frame may be handled in this turn, which is counted. False: it waits; a
-        server's connection then continues in its turn, or when its peer reads.
-
-        A client handles the answers to its calls as they arrive.
-        """
+        """Count a frame that is to be handled in this turn and return True. False: the turn has
+        no room, and the frame waits; a server's connection continues in its next turn, or when
+        its peer reads. Always True at a client: it handles the answers to its calls as they
+        arrive."""
         if self.rests:
             return False
         if not self._hub.is_server:
@@ -109,8 +108,8 @@ class ScheduledConnection(FastConnection):
         return False
 
     def gives(self, size: int) -> bool:
-        """Count `size` bytes written to the peer in this turn of the loop; returns whether more may
-        follow in it."""
+        """Count `size` bytes written to the peer in this turn of the loop; returns whether more
+        bytes may be written in it."""
         return self._hub.turns.count_written(size)
 
     def give_way(self) -> None:
@@ -210,6 +209,8 @@ class ScheduledConnection(FastConnection):
             self.continue_drain()
 
     def _worked(self, work: _Work, request: Command, response: Response) -> None:
+        """Write the answer of a request that was handled in steps, and continue with later
+        requests."""
         self._work, self.rests = None, False
         self._hub.area.hold(work, 0)
         if self.settled(1):
@@ -247,13 +248,13 @@ class ScheduledConnection(FastConnection):
         raise NotImplementedError
 
     def hold(self, count: int) -> None:
-        """Count `count` responses that will be sent later; from `max_in_flight` of them reading
-        pauses."""
+        """Count `count` requests whose responses will be sent later; from `max_in_flight` of
+        them reading pauses."""
         raise NotImplementedError
 
     def settled(self, count: int) -> bool:
-        """Count `count` later responses as ready. Returns whether they may be written: False if the
-        peer is gone or the connection closes."""
+        """Count the responses of `count` requests that `hold` counted as ready. Returns True if
+        they may be written, False if the peer is gone or the connection closes."""
         raise NotImplementedError
 
     def take(self, request: Command, response: Response) -> None:

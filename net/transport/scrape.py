@@ -64,6 +64,7 @@ class ScrapeServer:
             await self._listener.wait_closed()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection in a task of its own; abort it beyond CONNECTIONS_MAX."""
         if len(self._exchanges) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
@@ -72,6 +73,7 @@ class ScrapeServer:
         exchange.add_done_callback(self._exchanges.discard)
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read one request, write its answer and close, within EXCHANGE_S."""
         try:
             async with asyncio.timeout(EXCHANGE_S):
                 # With this limit, drain returns after the last byte was sent, so nothing remains
@@ -90,6 +92,7 @@ class ScrapeServer:
             raise
 
     async def _answer(self, head: bytes) -> bytes:
+        """Return the whole HTTP response to a request whose head is given."""
         line, *fields = head.decode("latin-1").split("\r\n")
         method, _, rest = line.partition(" ")
         path, _, version = rest.partition(" ")
@@ -110,6 +113,7 @@ class ScrapeServer:
 
 
 def _split(field: str) -> tuple[str, str, str]:
+    """Split a header line at its first colon into (name, ":", value)."""
     return field.partition(":")
 
 

@@ -172,7 +172,7 @@ class _ServerHub(Hub):
         self._tls.start_looking()
 
     def stop_sweeping(self) -> None:
-        """Stop the sweeps and the checks."""
+        """Stop the sweeps and the checks for renewed certificates."""
         super().stop_sweeping()
         self._all.discard(self)
         self._tls.stop_looking()
@@ -213,7 +213,8 @@ class _ServerHub(Hub):
         return None
 
     def is_free(self, connection: Swept) -> bool:
-        """Whether the connection is within the limit."""
+        """Whether the connection is within the limit of connections, so that its requests are
+        handled."""
         return connection not in self._refused
 
     @property
@@ -227,5 +228,6 @@ class _ServerHub(Hub):
 
 
 def _connections_of_process() -> int:
+    """Return the number of connections that the process's limit of open files allows."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if files == resource.RLIM_INFINITY else max(1, files - OTHER_FILES)

@@ -70,6 +70,7 @@ class ServerTls:
         return self._context.get()
 
     def _make(self) -> ssl.SSLContext:
+        """Make the context of the settings, with the protocols of ALPN. Raises TlsError."""
         context = server_context(self._settings)
         if self._protocols:
             context.set_alpn_protocols(self._protocols)

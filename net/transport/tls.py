@@ -128,6 +128,7 @@ class TlsSession(TlsRecords):
 
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str, password: str) -> None:
+    """Load certificate and key files into the context; raises TlsError."""
     if not cert or not key:
         raise TlsError("TLS needs both a certificate file and a key file")
     try:
@@ -138,6 +139,7 @@ def _load_pair(context: ssl.SSLContext, cert: str, key: str, password: str) -> N
 
 
 def _load_trust(context: ssl.SSLContext, path: str, key: str) -> None:
+    """Load the trusted certificates of the file `path`; `key` names the setting in a TlsError."""
     if not path:
         raise TlsError(f"TLS needs {key} to check certificates")
     try:
@@ -155,6 +157,7 @@ def _load_self_signed(context: ssl.SSLContext) -> None:
 
 
 def _make_self_signed() -> tuple[bytes, bytes]:
+    """Make a certificate; returns (certificate, private key), both in PEM."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

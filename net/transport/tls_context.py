@@ -123,6 +123,7 @@ class TlsContext:
             self._doubted = found.signature
 
     def _was_made(self, future: asyncio.Future[ssl.SSLContext]) -> None:
+        """Store the context that a thread made, and resolve the Deferred of `get`."""
         making, self._making = self._making, None
         assert making is not None
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
@@ -135,6 +136,7 @@ class TlsContext:
             making.resolve(TlsError(_CANNOT.format(error)))
 
     def _looked(self, task: asyncio.Task[None]) -> None:
+        """Log the failure of a check that ended in the background."""
         self._looking = None
         if not task.cancelled() and task.exception() is not None:
             logger.warning("TLS files cannot be checked: %s", task.exception())
@@ -145,7 +147,8 @@ def _look(
     make: Callable[[], ssl.SSLContext],
     known: tuple[_Signature | None, ...],
 ) -> _Look | None:
-    """Check the files, on any thread; None if a check has seen them before."""
+    """Check the files, on any thread, and make a context of them; None if their signature is in
+    `known`, the signatures that earlier checks have seen."""
     signature = _signature(paths)
     if signature in known:
         return None

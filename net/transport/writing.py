@@ -70,8 +70,9 @@ class Sealing:
     def write(
         self, transport: asyncio.Transport, tls: TlsSession, wanted: Callable[[], bool]
     ) -> None:
-        """Encrypt up to SEALED_MAX waiting bytes at a time and pass them to `transport`, until no
-        bytes wait or `wanted()` is False. Raises ssl.SSLError."""
+        """Encrypt up to SEALED_MAX waiting bytes at a time and pass them to `transport`, until
+        no bytes wait or `wanted()`, whether the transport accepts more, is False. Raises
+        ssl.SSLError."""
         while self._parts and wanted():
             part = self._parts.popleft()
             if len(part) > SEALED_MAX:
@@ -156,6 +157,7 @@ class WritingSide(ScheduledConnection):
             self._check_unread()
 
     def _put(self, buffers: list[Buffer]) -> None:
+        """Add buffers to the bytes to write, at once if many wait, else with the next flush."""
         if not self._closing and self._transport is not None:
             self._out += buffers
             size = sum(map(len, buffers))
@@ -168,11 +170,14 @@ class WritingSide(ScheduledConnection):
                 self._flush_soon()
 
     def _flush_soon(self) -> None:
+        """Have the waiting bytes written in the next turn of the loop, unless a read in progress
+        does it."""
         if not self.in_read and not self._flushing:
             self._flushing = True
             self._hub.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        """Write the waiting bytes, then run the callbacks of `after_answers`."""
         self._flushing = False
         self._write_out()
         if self._answered:
@@ -181,6 +186,7 @@ class WritingSide(ScheduledConnection):
                 self._run(callback)
 
     def _write_out(self) -> None:
+        """Pass the waiting bytes to the transport, or with TLS to the bytes to encrypt."""
         if not self._out or self._transport is None or self._transport.is_closing():
             return
         if self._tls is not None and not self._tls.established:
@@ -211,9 +217,10 @@ class WritingSide(ScheduledConnection):
             ended = self.sealing and self._closing and not self._sealing.size
             self.sealing = self._sealing.size > 0
             if ended:
-                self._say_goodbye()
+                self._close_transport()
 
-    def _say_goodbye(self) -> None:
+    def _close_transport(self) -> None:
+        """Write TLS's closing alert, and close the transport after its unsent bytes."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             if self._tls is not None and self._tls.established:
@@ -222,11 +229,14 @@ class WritingSide(ScheduledConnection):
             transport.close()
 
     def _forget_unsent(self) -> None:
+        """Drop all bytes that wait to be written or encrypted."""
         self._out.clear()
         self._sealing.clear()
         self.sealing = False
 
     def _check_unread(self) -> None:
+        """Abort the connection if more than `write_max` bytes are unsent, else note a large
+        number in the hub."""
         self.queued = True
         unsent = self.unsent
         if unsent > self._hub.options.write_max:
@@ -236,12 +246,14 @@ class WritingSide(ScheduledConnection):
             self._hub.note_unsent(self, unsent)
 
     def _run(self, callback: Callable[[], None]) -> None:
+        """Run a callback; its exception is logged."""
         try:
             callback()
         except Exception:
             logger.exception("a callback after an answer to %s failed", self.peer.address)
 
     def _wake_writers(self) -> None:
+        """Run and remove the callbacks of `when_writable`."""
         waiters, self._room_waiters = self._room_waiters, []
         for waiter in waiters:
             self._run(waiter)

@@ -48,7 +48,7 @@ def load(body: Buffer | list[memoryview], bounds: JsonBounds = UNBOUNDED) -> Any
         raise BadBody(f"the body is not JSON: {error}") from None
 
 
-def small(body: Buffer | list[memoryview]) -> Any:
+def load_small(body: Buffer | list[memoryview]) -> Any:
     """Parse like `load` the body of a request that is never long; raises BadBody beyond
     SMALL_MAX."""
     if len(body) > SMALL_MAX:
@@ -56,10 +56,10 @@ def small(body: Buffer | list[memoryview]) -> Any:
     return load(body)
 
 
-def small_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
+def load_small_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
     """Parse like `load_object` the body of a request that is never long; raises BadBody, also
     beyond SMALL_MAX."""
-    return as_object(small(body))
+    return as_object(load_small(body))
 
 
 def object_in_steps(

@@ -203,6 +203,8 @@ def decode(frame: Buffer) -> Command:
 
 
 def _fields_of(header: Any, fields: dict[str, str] | None) -> dict[str, str]:
+    """Return the extFields of a command: the members of `header`, then `fields`, which replace
+    them."""
     written = {} if header is None else write_header(header)
     if fields:
         written.update(fields)
@@ -210,6 +212,7 @@ def _fields_of(header: Any, fields: dict[str, str] | None) -> dict[str, str]:
 
 
 def _encode_json(command: Command) -> bytes:
+    """Encode a command's header as JSON."""
     quoted = encode_basestring
     pieces = [f'{{"code":{int(command.code)}']
     if command.fields:
@@ -224,6 +227,7 @@ def _encode_json(command: Command) -> bytes:
 
 
 def _decode_json(header: memoryview) -> Command:
+    """Decode a JSON header to a Command without body; raises WireError."""
     text = str(header, "utf-8", "replace")
     try:
         members = json.loads(text)
@@ -264,12 +268,14 @@ def _int32(value: Any) -> int:
 
 
 def _language(value: Any) -> str:
+    """Return the entry of LANGUAGES for a peer's text; unknown texts are OTHER."""
     # Our constant, not the peer's text: it is kept as long as the connection.
     number = _LANGUAGE_BYTES.get(value, _OTHER) if isinstance(value, str) else _OTHER
     return LANGUAGES[number]
 
 
 def _text(value: Any) -> str | None:
+    """Convert a JSON value to text as fastjson does; None stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -280,6 +286,8 @@ def _text(value: Any) -> str | None:
 
 
 def _text_map(value: Any) -> dict[str, str]:
+    """Convert a JSON object of extFields to texts; null values are dropped. Raises WireError for
+    another value."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -298,6 +306,8 @@ def _text_map(value: Any) -> dict[str, str]:
 
 
 def _encode_binary(command: Command) -> bytes:
+    """Encode a command's header in RocketMQ's binary form; raises WireError for values that do
+    not fit."""
     remark = (command.remark or "").encode("utf-8", "replace")
     pieces: list[bytes] = []
     for name, value in command.fields.items():
@@ -316,31 +326,36 @@ def _encode_binary(command: Command) -> bytes:
 
 
 def _decode_binary(header: memoryview) -> Command:
+    """Decode a header in RocketMQ's binary form to a Command without body; raises WireError."""
     if len(header) < _FIXED.size:
         raise WireError(f"a ROCKETMQ header of {len(header)} bytes is too short")
     code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(header)
-    remark, at = _sized_text(header, _FIXED.size, remark_size)
-    fields_size, at = _size(header, at, 4)
+    remark, at = _read_text(header, _FIXED.size, remark_size)
+    fields_size, at = _read_length(header, at, 4)
     if not 0 <= fields_size <= len(header) - at:
         raise WireError(f"extFields of {fields_size} bytes in a header of {len(header)}")
     end = at + fields_size
     fields: dict[str, str] = {}
     while at < end:
-        key_size, at = _size(header, at, 2)
-        key, at = _sized_text(header, at, key_size)
-        value_size, at = _size(header, at, 4)
-        fields[key], at = _sized_text(header, at, value_size)
+        key_size, at = _read_length(header, at, 2)
+        key, at = _read_text(header, at, key_size)
+        value_size, at = _read_length(header, at, 4)
+        fields[key], at = _read_text(header, at, value_size)
     name = LANGUAGES[language] if language < len(LANGUAGES) else LANGUAGES[_OTHER]
     return Command(code, opaque, flag, name, version, remark or None, fields, codec=Codec.ROCKETMQ)
 
 
-def _size(header: memoryview, at: int, width: int) -> tuple[int, int]:
+def _read_length(header: memoryview, at: int, width: int) -> tuple[int, int]:
+    """Read a signed big-endian length of `width` bytes at position `at`; returns (length,
+    position after it). Raises WireError at the header's end."""
     if at + width > len(header):
         raise WireError("a ROCKETMQ header ends inside a length")
     return int.from_bytes(header[at : at + width], "big", signed=True), at + width
 
 
-def _sized_text(header: memoryview, at: int, size: int) -> tuple[str, int]:
+def _read_text(header: memoryview, at: int, size: int) -> tuple[str, int]:
+    """Read `size` bytes of UTF-8 at position `at`; returns (text, position after it). Raises
+    WireError at the header's end."""
     if not 0 <= size <= len(header) - at:
         raise WireError(f"a text of {size} bytes in a header of {len(header)}")
     return str(header[at : at + size], "utf-8", "replace"), at + size

@@ -227,10 +227,12 @@ def decode_peers(peers: str) -> dict[str, str]:
 
 
 def _ids(members: dict[str, Any]) -> frozenset[int]:
+    """Read the broker ids of the member syncStateSet; raises BadBody."""
     return frozenset(items(members, "syncStateSet", _id))
 
 
 def _id(value: Any) -> int:
+    """Read a broker id of a SyncStateSet; raises BadBody for a negative number."""
     found = as_int(value, "syncStateSet")
     if found < 0:
         raise BadBody(f"syncStateSet has {found} for a broker id")

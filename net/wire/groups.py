@@ -44,6 +44,7 @@ _KNOWN = frozenset(
 
 
 def _default_policy() -> dict[str, Any]:
+    """Return RocketMQ's default GroupRetryPolicy."""
     return {"type": "CUSTOMIZED"}
 
 

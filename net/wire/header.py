@@ -87,11 +87,9 @@ def write_header(header: Any) -> dict[str, str]:
 
 
 def members_of(cls: type[Any]) -> tuple[Member, ...]:
-    """Return the members of a header dataclass, in their order.
-
-    csrc/wire_tables.py makes the C readers from them; one of `read_text`, `read_bool`,
-    `read_int32` and `read_int64` names the type.
-    """
+    """Return the members of a header dataclass, in their order: (attribute, wire key, function
+    that reads the text, whether the member is required). csrc/wire_tables.py makes the C readers
+    from them; one of `read_text`, `read_bool`, `read_int32` and `read_int64` names the type."""
     members = _known.get(cls)
     if members is None:
         members = _known[cls] = _find_members(cls)
@@ -99,6 +97,7 @@ def members_of(cls: type[Any]) -> tuple[Member, ...]:
 
 
 def _find_members(cls: type[Any]) -> tuple[Member, ...]:
+    """Return the members of a header dataclass; see `members_of`."""
     hints = typing.get_type_hints(cls, include_extras=True)
     members: list[Member] = []
     for field in dataclasses.fields(cls):
@@ -114,6 +113,7 @@ def _camel_case(name: str) -> str:
 
 
 def _reader(hint: Any) -> Callable[[str, str], Any]:
+    """Return the function that reads a member with this type hint from (wire key, text)."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
     if typing.get_origin(hint) is Annotated:
@@ -148,6 +148,7 @@ def read_int64(key: str, text: str) -> int:
 
 
 def _read_int(key: str, text: str, bits: int) -> int:
+    """Read a decimal int with `bits` value bits besides the sign (31 or 63); raises BadHeader."""
     if len(text) < 10 and text.isdigit() and text.isascii():
         return int(text)
     if _DIGITS.fullmatch(text):

@@ -96,8 +96,8 @@ def _natural_lines(text: str) -> list[str]:
 
 
 def _logical_lines(naturals: list[str]) -> list[tuple[int, int, str]]:
-    """Join continuation lines and drop comments and blank lines; each result has the numbers of its
-    first and last line."""
+    """Join continuation lines and drop comments and blank lines; each result is (number of its
+    first line from 1, number of its last line, text)."""
     lines: list[tuple[int, int, str]] = []
     pending: str | None = None
     first = 0
@@ -119,7 +119,8 @@ def _logical_lines(naturals: list[str]) -> list[tuple[int, int, str]]:
 
 
 def _split(logical: str) -> tuple[str, str]:
-    """Split into key and value: the key ends at the first unescaped `=`, `:` or white space."""
+    """Split a logical line into (key, value), both still escaped: the key ends at the first
+    unescaped `=`, `:` or white space."""
     at = 0
     while at < len(logical) and logical[at] not in "=: \t\f":
         at += 2 if logical[at] == "\\" else 1
@@ -130,6 +131,7 @@ def _split(logical: str) -> tuple[str, str]:
 
 
 def _unescape(text: str, line: int) -> str:
+    """Replace the escapes of a key or value; raises PropertiesError with the number `line`."""
     if "\\" not in text:
         return text
     parts: list[str] = []

@@ -189,7 +189,7 @@ def inflate(sys_flag: int, body: bytes) -> bytes:
 
 
 def _view(record: Record) -> MessageView:
-    """Build the message with its body as stored."""
+    """Convert a record to a MessageView, whose body is as stored."""
     return MessageView(
         topic=str(record.topic, "utf-8", "replace"),
         queue_id=record.queue_id,

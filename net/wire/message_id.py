@@ -77,6 +77,7 @@ class UniqueIds:
         return f"{self._prefix}{passed_ms:08X}{self._count:04X}"
 
     def _start_month(self, now_ms: int) -> None:
+        """Set the begin and the end of the month (local time) that contains `now_ms`."""
         now = datetime.fromtimestamp(now_ms / 1000)
         begin = datetime(now.year, now.month, 1)
         end = datetime(now.year + now.month // 12, now.month % 12 + 1, 1)

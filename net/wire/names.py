@@ -155,7 +155,8 @@ def name_member(members: dict[str, Any], name: str, default: str = "") -> str:
 
 
 def kept_size(*texts: str) -> int:
-    """Estimate the memory of a peer's texts in bytes, for tables with a limit."""
+    """Estimate the memory, in bytes, of a peer's texts in a table: for tables with a limit of
+    memory."""
     return sum(60 + len(one) if one.isascii() else 80 + 4 * len(one) for one in texts)
 
 

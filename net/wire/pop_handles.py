@@ -187,6 +187,7 @@ def read_order_counts(text: str) -> dict[tuple[int, QueueOffset | None], int]:
 
 
 def _number(text: str, bits: int) -> int:
+    """Parse a decimal number below 2 ** `bits`; raises BadHandle."""
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 1 << bits:
         return int(text)
     raise BadHandle(f"a handle with {text[:30]!r} for a number")

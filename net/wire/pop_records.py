@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from turbopump.engine.types import Buffer, QueueOffset
-from turbopump.net.wire.bodies import BadBody, as_int, dump, int32, number, small_object
+from turbopump.net.wire.bodies import BadBody, as_int, dump, int32, load_small_object, number
 from turbopump.net.wire.names import name_member
 from turbopump.net.wire.properties import PROPERTY_SEPARATOR
 
@@ -35,8 +35,8 @@ MESSAGES_MAX: Final = 32
 
 
 class CheckPointKey(NamedTuple):
-    """Fields that a check point and its acknowledgements share: the popped queue, the queue offset
-    `start`, which names the check point, and the time of the pop (epoch ms)."""
+    """Fields that a check point and its acknowledgements share: the popped queue, the queue
+    offset `start`, which names the check point, and the time of the pop (epoch ms)."""
 
     topic: str
     group: str
@@ -105,7 +105,7 @@ class CheckPoint:
     @classmethod
     def parse(cls, body: Buffer) -> "CheckPoint":
         """Parse a record's body, ours or RocketMQ's; raises BadBody."""
-        members = small_object(body)
+        members = load_small_object(body)
         count = int32(members, "n")
         if not 0 < count <= MESSAGES_MAX:
             raise BadBody(f"a check point of {count} messages")
@@ -133,7 +133,7 @@ class Acknowledgement:
 
     @property
     def tag(self) -> str:
-        """TAGS of its record."""
+        """TAGS of the acknowledgement's record: `ack` or `bAck`."""
         return BATCH_ACK_TAG if self.is_batch else ACK_TAG
 
     def body(self) -> bytes:
@@ -155,7 +155,7 @@ class Acknowledgement:
     @classmethod
     def parse(cls, body: Buffer, is_batch: bool) -> "Acknowledgement":
         """Parse a record's body, ours or RocketMQ's, with short or long names; raises BadBody."""
-        members = small_object(body)
+        members = load_small_object(body)
         for long_name, name in _LONG_NAMES.items():
             if name not in members and long_name in members:
                 members[name] = members[long_name]
@@ -213,6 +213,7 @@ def _key(members: dict[str, Any]) -> CheckPointKey:
 
 
 def _natural(members: dict[str, Any], name: str) -> int:
+    """Read a number member that is not negative; raises BadBody."""
     value = number(members, name)
     if value < 0:
         raise BadBody(f"{name} is {value}")

@@ -19,9 +19,9 @@ from turbopump.net.wire.bodies import (
     finish,
     items,
     items_in_steps,
+    load_small,
+    load_small_object,
     object_in_steps,
-    small,
-    small_object,
 )
 from turbopump.net.wire.command import FRAME_MAX
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
@@ -101,6 +101,7 @@ class RegisterBrokerBody:
 
 
 def _encode_compressed(body: RegisterBrokerBody) -> bytes:
+    """Encode a registration in RocketMQ's length-prefixed form, compressed by zlib."""
     topics = body.topics
     pieces = [_sized(topics.data_version.encode())]
     pieces.append(len(topics.topic_config_table).to_bytes(4, "big"))
@@ -113,24 +114,28 @@ def _encode_compressed(body: RegisterBrokerBody) -> bytes:
 
 
 def _sized(data: bytes) -> bytes:
+    """Prefix the bytes with their length, 4 bytes big-endian."""
     return len(data).to_bytes(4, "big") + data
 
 
 def _decode_compressed(body: Buffer, version: int) -> Steps[RegisterBrokerBody]:
+    """Decode a compressed registration of a broker of that MQVersion, in steps; raises BadBody."""
     reader = _Reader((yield from _inflate(body)))
     version_text = reader.piece("data version")
-    topics = TopicConfigs(DataVersion.from_json(small(version_text)))
+    topics = TopicConfigs(DataVersion.from_json(load_small(version_text)))
     for number in range(reader.count("topics")):
         config = TopicConfig.from_text(str(reader.piece("topic"), "utf-8", "replace"))
         topics.topic_config_table[config.topic_name] = config
         if number % READ == READ - 1:
             yield
     servers = items(
-        {"filterServerList": small(reader.piece("filter servers"))}, "filterServerList", as_text
+        {"filterServerList": load_small(reader.piece("filter servers"))},
+        "filterServerList",
+        as_text,
     )
     if version >= MAPPING_SINCE_VERSION and reader.remaining:
         for number in range(reader.count("mappings")):
-            info = small_object(reader.piece("mapping"))
+            info = load_small_object(reader.piece("mapping"))
             topics.topic_queue_mapping_info_map[_topic_of(info)] = info
             if number % READ == READ - 1:
                 yield
@@ -138,6 +143,7 @@ def _decode_compressed(body: Buffer, version: int) -> Steps[RegisterBrokerBody]:
 
 
 def _topic_of(info: dict[str, Any]) -> str:
+    """Return the topic of a static topic's mapping; raises BadBody."""
     topic = info.get("topic")
     if not isinstance(topic, str):
         raise BadBody("a mapping of the registration names no topic")
@@ -145,6 +151,8 @@ def _topic_of(info: dict[str, Any]) -> str:
 
 
 def _inflate(body: Buffer) -> Steps[bytes]:
+    """Decompress a registration in steps of INFLATED_STEP bytes. Raises BadBody for other bytes
+    than zlib's, and for over INFLATED_MAX bytes."""
     inflater = zlib.decompressobj()
     pieces: list[bytes] = []
     size = at = 0
@@ -179,9 +187,11 @@ class _Reader:
 
     @property
     def remaining(self) -> int:
+        """Number of bytes not read yet."""
         return len(self._data) - self._at
 
     def count(self, what: str) -> int:
+        """Read the number of the elements that follow; `what` names the elements in a BadBody."""
         number = self._int32(what)
         # Each element has 4 length bytes, so a count is checked before any allocation.
         if not 0 <= number <= min(self.remaining // 4, TOPICS_MAX):
@@ -189,6 +199,7 @@ class _Reader:
         return number
 
     def piece(self, what: str) -> bytes:
+        """Read the bytes that a length precedes; `what` names them in a BadBody."""
         size = self._int32(what)
         if not 0 <= size <= self.remaining:
             raise BadBody(f"the registration has a {what} of {size} bytes, {self.remaining} left")

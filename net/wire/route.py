@@ -102,7 +102,7 @@ class QueueData:
         }
 
 
-def legal_counts(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+def bounded_queue_counts(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """Bound the numbers of queues that a peer sent, given as (broker name, number), and keep their
     order: a negative number is 0, and if all together exceed QUEUES_MAX, the largest numbers are
     lowered, so that a wrong number of a broker takes no queue of the others. All code that makes
@@ -165,7 +165,7 @@ class TopicRouteData:
         text by hand."""
         return dump(self.to_json())
 
-    def to_steps(self) -> dict[str, Any]:
+    def to_lazy_json(self) -> dict[str, Any]:
         """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
         they must not change until then."""
         return {
@@ -213,7 +213,7 @@ class ClusterInfo:
         """Encode `to_json` as a compact JSON body in UTF-8, at once."""
         return dump(self.to_json())
 
-    def to_steps(self) -> dict[str, Any]:
+    def to_lazy_json(self) -> dict[str, Any]:
         """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
         they must not change until then."""
         return {
@@ -223,4 +223,5 @@ class ClusterInfo:
 
 
 def _texts(value: Any) -> list[str]:
+    """Convert a JSON list to texts; null is empty. Raises BadBody."""
     return items({"element": value}, "element", as_text)

@@ -55,7 +55,7 @@ class SubscriptionData:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory of its texts and objects."""
+        """Estimated memory, in bytes, of the subscription's texts and objects."""
         texts = kept_size(self.topic, self.sub_string, self.expression_type, *self.tags_set)
         return texts + 600 + 100 * (len(self.tags_set) + len(self.code_set))
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from turbopump.engine.log.epochs import Epochs
 from turbopump.spark.audit.ledger import Claim
-from turbopump.spark.audit.logs import AuditedLog, label_of
+from turbopump.spark.audit.logs import AuditedLog, epoch_at
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 ACKED, CONSUMED, WRITERS = "acked-survives", "consumed-survives", "one-writer"
@@ -41,7 +41,7 @@ class Fact(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class JudgedStore:
-    """Facts about a store that a judgement needs."""
+    """A store as claims are judged against it: its log's limits, deletions and epochs."""
 
     name: str
     min: int
@@ -82,14 +82,14 @@ class Judgement:
             (self.writers, other.writers),
         ):
             mine.add(theirs)
-        self.missing = first_of([*self.missing, *other.missing])
+        self.missing = first_claims([*self.missing, *other.missing])
 
     def tally_of(self, claim: Claim) -> Tally:
         """Return the tally that counts a claim: `consumed` for a read, else `acked`."""
         return self.consumed if claim.read else self.acked
 
 
-def first_of(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
+def first_claims(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
     """Sort `claims`, pairs (log offset or -1, claim), in place, in the order of findings, and
     return the first SOUGHT_MAX."""
     claims.sort(key=lambda one: (one[0], one[1].place, one[1].digest, one[1].read))
@@ -125,7 +125,7 @@ def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: J
         if fact is None
         else list(_differences(claim, fact, known))
     )
-    if found and (why := _excuse(claim, fact, known)):
+    if found and (why := _excuse_for(claim, fact, known)):
         tally.count(why)
         return
     tally.extend(found)
@@ -139,19 +139,18 @@ def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: J
         copy = there[number]
         if copy is not None and copy.log_offset < other.confirm:
             tally.extend(_differences(claim, copy, other))
-        elif log_offset < other.confirm and _is_of_this_life(claim, other, log_offset):
+        elif log_offset < other.confirm and _is_after_deletion(claim, other, log_offset):
             what = f"is not there, and {other.confirm} is confirmed"
-            tally.found(_finding(claim, other, what, log_offset))
+            tally.add_finding(_finding(claim, other, what, log_offset))
     if found:
         at = found[0].log_offset
-        judged.missing = first_of([*judged.missing, (-1 if at is None else at, claim)])
+        judged.missing = first_claims([*judged.missing, (-1 if at is None else at, claim)])
 
 
 def _by_store(claim: Claim, facts: Sequence[Fact], audited: AuditedStores) -> list[Fact | None]:
-    """Return for each store the message that the broker would serve at the claimed place.
-
-    That is the first record which was written after the topic was last deleted.
-    """
+    """Return for each store, in the order of `audited.stores`, the message that the broker would
+    serve at the claimed place, or None. That is the first record which was written after the
+    topic was last deleted."""
     there: list[Fact | None] = [None] * len(audited.stores)
     for fact in facts:
         before = there[fact.store]
@@ -163,11 +162,12 @@ def _by_store(claim: Claim, facts: Sequence[Fact], audited: AuditedStores) -> li
     return there
 
 
-def _is_of_this_life(claim: Claim, known: JudgedStore, log_offset: int) -> bool:
+def _is_after_deletion(claim: Claim, known: JudgedStore, log_offset: int) -> bool:
+    """Whether a record at `log_offset` was written after the claim's topic was last deleted."""
     return log_offset >= known.deleted.get(claim.topic, 0)
 
 
-def _excuse(claim: Claim, fact: Fact | None, known: JudgedStore) -> str:
+def _excuse_for(claim: Claim, fact: Fact | None, known: JudgedStore) -> str:
     """Return the reason if the message is rightly absent from its place, else ""."""
     begins_anew = known.deleted.get(claim.topic)
     if begins_anew is not None and (claim.log_offset is None or claim.log_offset < begins_anew):
@@ -183,6 +183,7 @@ def _excuse(claim: Claim, fact: Fact | None, known: JudgedStore) -> str:
 
 
 def _differences(claim: Claim, fact: Fact, known: JudgedStore) -> Iterator[Finding]:
+    """Yield a finding for each difference of the message at the claimed place from the claim."""
     at = fact.log_offset
     if fact.digest and claim.digest and not fact.digest.startswith(claim.digest):
         yield _finding(claim, known, "is another message there", at)
@@ -196,10 +197,10 @@ def _check_writer(claim: Claim, fact: Fact, known: JudgedStore, writers: Tally) 
     """Check that a broker that acknowledged a message in an epoch also wrote it in that epoch."""
     if claim.epoch is None or claim.read or known.epochs is None:
         return
-    label = label_of(known.epochs, fact.log_offset)
+    label = epoch_at(known.epochs, fact.log_offset)
     writers.count("labels compared")
     if label is not None and label != claim.epoch:
-        writers.found(
+        writers.add_finding(
             _finding(
                 claim,
                 known,
@@ -214,6 +215,8 @@ def _check_writer(claim: Claim, fact: Fact, known: JudgedStore, writers: Tally) 
 def _finding(
     claim: Claim, known: JudgedStore, what: str, log_offset: int | None, epoch: int | None = None
 ) -> Finding:
+    """Return a violation of a claim in a store; `what` is the end of its text, after "the
+    message that was read"."""
     verb = "read" if claim.read else "acknowledged"
     name = f" {claim.digest[:16] or claim.key}" if claim.digest or claim.key else ""
     by = f" of {claim.broker}" if claim.broker else ""

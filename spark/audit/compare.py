@@ -14,7 +14,7 @@ from turbopump.engine.log.epochs import Epochs, EpochsDamaged, consistent_point
 from turbopump.engine.types import LogOffset
 from turbopump.spark.audit.digests import DigestReport, first_difference, record_at
 from turbopump.spark.audit.ledger import Cut, Pairs
-from turbopump.spark.audit.logs import AuditedLog, check_same_bytes_same_labels, is_of
+from turbopump.spark.audit.logs import AuditedLog, check_same_bytes_same_labels, names_store
 from turbopump.spark.audit.replicas import AuditedReplica
 from turbopump.spark.audit.verdicts import FINDINGS_MAX, Finding, Tally
 
@@ -42,7 +42,7 @@ def leader_of(
     """
     if name:
         for log in logs:
-            if is_of(name, log.replica):
+            if names_store(name, log.replica):
                 return log
         raise ValueError(f"no store is named {name}")
     chosen = {(epoch, broker) for epoch, broker in elected}
@@ -50,13 +50,13 @@ def leader_of(
     def rank(log: AuditedLog) -> tuple[int, int, bool]:
         replica = log.replica
         epoch = replica.epochs.last_epoch
-        led = any(is_of(broker, replica) for one, broker in chosen if one == epoch)
+        led = any(names_store(broker, replica) for one, broker in chosen if one == epoch)
         return epoch, replica.end, led
 
     return max(logs, key=rank)
 
 
-def point_of(replica: AuditedReplica, leader: AuditedReplica) -> int | None:
+def truncation_point(replica: AuditedReplica, leader: AuditedReplica) -> int | None:
     """Return the log offset at which a replica would truncate its log under that leader.
 
     None if one of the epoch lists is unreliable, or both have nothing in common.
@@ -84,9 +84,9 @@ def check_points(
             continue
         if replica.end == replica.min or master.end == master.min:
             continue  # an empty log has nothing to truncate
-        point = point_of(replica, master)
+        point = truncation_point(replica, master)
         if point is None:
-            truncation.cannot_tell(
+            truncation.cannot_check(
                 f"{replica.name} and {master.name}: their epoch lists show nothing in common"
             )
             continue
@@ -94,7 +94,7 @@ def check_points(
         points[replica.name] = point
         check_same_bytes_same_labels(replica, master, point, epochs)
         if point < replica.confirmed_end:
-            truncation.found(
+            truncation.add_finding(
                 Finding(
                     f"it would be cut at {point} as a replica of {master.name}, and has confirmed "
                     f"{replica.confirmed_end}",
@@ -106,7 +106,7 @@ def check_points(
     return points
 
 
-def cuts_of(logs: Sequence[AuditedLog], points: dict[str, int]) -> list[int]:
+def block_boundaries(logs: Sequence[AuditedLog], points: dict[str, int]) -> list[int]:
     """Return the log offsets, ascending, at which blocks are divided: starts, confirmed ends and
     ends of the logs, and `points`."""
     ends = [(log.replica.min, log.replica.confirmed_end, log.replica.end) for log in logs]
@@ -139,7 +139,7 @@ def check_bytes(
         sure = [name for name in held if end <= replicas[name].confirmed_end]
         equal.count("pieces compared", len(sure) > 1)
         compared += (end - start) * (len(sure) > 1)
-        first = _reference(held, sure, master.name)
+        first = _reference_store(held, sure, master.name)
         pairs = [(first, name, True) for name in sure if name != first]
         if master.name in held:
             pairs += [
@@ -155,37 +155,42 @@ def check_bytes(
                 else:
                     runs.append(Difference(replicas[one], replicas[other], start, end))
     equal.count("bytes compared", compared)
-    _name_idle(logs, leader, equal)
+    _report_uncompared(logs, leader, equal)
     for (_one, _other, is_sure), runs in different.items():
         for number, run in enumerate(runs):
             tally = equal if is_sure else truncation
-            tally.found(_narrowed(run, points, is_sure, narrow=number < FINDINGS_MAX))
+            tally.add_finding(_narrowed_finding(run, points, is_sure, narrow=number < FINDINGS_MAX))
 
 
-def _name_idle(logs: Sequence[AuditedLog], leader: AuditedLog, equal: Tally) -> None:
+def _report_uncompared(logs: Sequence[AuditedLog], leader: AuditedLog, equal: Tally) -> None:
     """Report stores without any compared byte: the verdict on equality does not cover them."""
     for log in logs:
         replica = log.replica
         if not log.count:
-            equal.cannot_tell(f"{replica.name} has no message: nothing of it was compared")
+            equal.cannot_check(f"{replica.name} has no message: nothing of it was compared")
             continue
         spans = [(one.replica.min, one.replica.confirmed_end) for one in logs if one is not log]
         own = replica.min, replica.confirmed_end
         if log is not leader and all(max(own[0], a) >= min(own[1], b) for a, b in spans):
-            equal.cannot_tell(
+            equal.cannot_check(
                 f"{replica.name} has confirmed {own[0]} to {own[1]}, of which no other store has "
                 "confirmed anything: nothing of it was compared"
             )
 
 
-def _reference(held: dict[str, bytes], sure: Sequence[str], leader: str) -> str:
-    """Return the store to compare the others with: one of the majority, preferably the leader."""
+def _reference_store(held: dict[str, bytes], sure: Sequence[str], leader: str) -> str:
+    """Return the name of the store to compare the others with: one of the majority by digest
+    (`held`, by store name), preferably the leader. `sure` are the stores that have confirmed the
+    piece."""
     counts = Counter(held[name] for name in sure)
     return max(sure, key=lambda name: (counts[held[name]], name == leader), default="")
 
 
-def _narrowed(run: Difference, points: dict[str, int], is_sure: bool, *, narrow: bool) -> Finding:
-    """Return the finding, with the first differing byte and its record."""
+def _narrowed_finding(
+    run: Difference, points: dict[str, int], is_sure: bool, *, narrow: bool
+) -> Finding:
+    """Return the finding about a difference; with `narrow` it has the first differing byte and
+    its record."""
     at, one, other = run.start, run.one, run.other
     mine, theirs = one.file_at(at), other.file_at(at)
     lies = None
@@ -213,10 +218,10 @@ def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tall
     never below confirmed bytes; violations go to `truncation`."""
     for cut in cuts:
         truncation.count("cuts")
-        replica = next((log.replica for log in logs if is_of(cut.store, log.replica)), None)
+        replica = next((log.replica for log in logs if names_store(cut.store, log.replica)), None)
         name = replica.name if replica else cut.store
         if cut.confirm is not None and cut.to < cut.confirm:
-            truncation.found(
+            truncation.add_finding(
                 Finding(
                     f"it was cut at {cut.to}, and had confirmed {cut.confirm}",
                     name,
@@ -227,12 +232,12 @@ def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tall
         if cut.own is None or cut.other is None or cut.other_end is None:
             continue
         try:
-            point = _recomputed(cut, cut.own, cut.other, cut.other_end)
+            point = _recomputed_point(cut, cut.own, cut.other, cut.other_end)
         except EpochsDamaged as error:
-            truncation.cannot_tell(f"{name}: the cut at {cut.to} names no epoch list: {error}")
+            truncation.cannot_check(f"{name}: the cut at {cut.to} names no epoch list: {error}")
             continue
         if point != cut.to:
-            truncation.found(
+            truncation.add_finding(
                 Finding(
                     f"it was cut at {cut.to}, the consistent point is {point}",
                     name,
@@ -242,7 +247,9 @@ def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tall
             )
 
 
-def _recomputed(cut: Cut, own: Pairs, other: Pairs, other_end: int) -> int | None:
+def _recomputed_point(cut: Cut, own: Pairs, other: Pairs, other_end: int) -> int | None:
+    """Return the consistent point of the epoch lists that a truncation's ledger line recorded;
+    None if they have nothing in common."""
     return consistent_point(
         Epochs.from_pairs(own), LogOffset(cut.start), Epochs.from_pairs(other), LogOffset(other_end)
     )

@@ -77,7 +77,8 @@ def digest_file(task: DigestTask) -> DigestReport:
 
 
 def first_difference(one: LogFile, other: LogFile, start: int, end: int) -> int | None:
-    """Return the first log offset in [start, end) at which two files differ. Raises OSError."""
+    """Return the first log offset in [start, end) at which two files differ; None if they do
+    not. Raises OSError."""
     with mapped(one.path) as left, mapped(other.path) as right:
         for at in range(start, end, COMPARE_BYTES):
             size = min(COMPARE_BYTES, end - at)
@@ -111,9 +112,10 @@ def record_at(file: LogFile, log_offset: int) -> RecordPlace | None:
             if at > log_offset:
                 return None
             if log_offset < at + row[kernel.SIZE]:
-                return _lies(row, opened.region, at)
+                return _place_of(row, opened.region, at)
     return None
 
 
-def _lies(row: list[int], region: Region, at: int) -> RecordPlace:
+def _place_of(row: list[int], region: Region, at: int) -> RecordPlace:
+    """Return the place of the record in `row`, whose first byte has the log offset `at`."""
     return RecordPlace(at, topic_of(row, region), row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET])

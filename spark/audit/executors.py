@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class TaskRunner(Protocol):
-    """Runs the tasks of an audit."""
+    """Executor of an audit's tasks: this process, several processes, or Spark."""
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
         """Run `work` on each task and return the results in the order of the tasks. Both must be
@@ -68,7 +68,9 @@ class SparkTaskRunner:
         """Run all tasks in Spark and return the results in order; LedgerError and OSError of an
         executor are raised here."""
         given = self._spark.sparkContext.parallelize(list(tasks), max(len(tasks), 1))
-        return [_or_raise(result) for result in given.map(partial(_done, work)).collect()]
+        return [
+            _or_raise(result) for result in given.map(partial(_result_or_error, work)).collect()
+        ]
 
     def judge(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
@@ -76,13 +78,13 @@ class SparkTaskRunner:
         """Judge all claims in Spark, joined with the messages by place. Raises Spark's errors."""
         from pyspark.sql import functions as f
 
-        from turbopump.spark.audit.sources import PLACE, Claims, Facts, packed
+        from turbopump.spark.audit.sources import PLACE, Claims, Facts, encode_tasks
 
         read = self._spark.read
         for table in (Claims, Facts):
             self._spark.dataSource.register(table)
-        claims = read.format(Claims.name()).option("tasks", packed(parts)).load()
-        facts = read.format(Facts.name()).option("tasks", packed(tasks)).load()
+        claims = read.format(Claims.name()).option("tasks", encode_tasks(parts)).load()
+        facts = read.format(Facts.name()).option("tasks", encode_tasks(tasks)).load()
         there = facts.groupBy(*PLACE).agg(
             f.collect_list(f.struct("store", "at", "found_key", "found_digest")).alias("facts")
         )
@@ -93,7 +95,9 @@ class SparkTaskRunner:
         return total
 
 
-def _done(work: Callable[[Any], Any], task: Any) -> Any:
+def _result_or_error(work: Callable[[Any], Any], task: Any) -> Any:
+    """Return the result of `work`, or its LedgerError or OSError: Spark's own error would lack
+    its text."""
     try:
         return work(task)
     except (LedgerError, OSError) as error:
@@ -101,12 +105,15 @@ def _done(work: Callable[[Any], Any], task: Any) -> Any:
 
 
 def _or_raise(result: Any) -> Any:
+    """Return a result of `_result_or_error`, or raise it if it is an error."""
     if isinstance(result, Exception):
         raise result
     return result
 
 
 def _judged(audited: AuditedStores, rows: Iterable[Any]) -> Iterator[Judgement]:
+    """Yield the Judgement of the claims in `rows` of Spark, each row with the facts at its
+    place."""
     judged = Judgement()
     for row in rows:
         claim = Claim(

@@ -23,7 +23,7 @@ from turbopump.spark.audit.ledger import (
     read_part,
 )
 from turbopump.spark.audit.replicas import LogFile, mapped
-from turbopump.spark.audit.scan import RecordWalk, Row, topic_of, width_of
+from turbopump.spark.audit.scan import RecordWalk, Row, queue_offsets_of, topic_of
 
 ROUND = 250_000
 """Claims per round: about 250 MB with their facts."""
@@ -56,7 +56,7 @@ class FactTask:
 
 @dataclass(slots=True, frozen=True)
 class Placed:
-    """A message and its place."""
+    """A message of a log, and its (topic, queue id, queue offset)."""
 
     place: Place
     fact: Fact
@@ -74,7 +74,7 @@ def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Place
                 return
             raw = region.read(row[kernel.TOPIC_AT], row[kernel.TOPIC_SIZE])
             topic = names.setdefault(raw, topic_of(row, region)) if raw not in names else names[raw]
-            width = width_of(row, region, topic in task.batch_topics)
+            width = queue_offsets_of(row, region, topic in task.batch_topics)
             first, queue_id = row[kernel.QUEUE_OFFSET], row[kernel.QUEUE_ID]
             for number in range(width):
                 place = topic, queue_id, first + number
@@ -83,6 +83,7 @@ def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Place
 
 
 def _fact(store: int, log_offset: int, row: Row, region: Region, width: int) -> Fact:
+    """Return the message in `row` as a Fact; `width` is the number of its queue offsets."""
     text = region.read(row[kernel.PROPERTIES_AT], row[kernel.PROPERTIES_SIZE])
     key = parse_properties(text).get(b"UNIQ_KEY", b"") if b"UNIQ_KEY" in text else b""
     digest = (
@@ -141,7 +142,7 @@ def summarize(part: Part) -> Summary:
             summary.read += entry.read
             summary.acked += not entry.read
             if entry.broker and entry.epoch is not None and not entry.read:
-                _put(summary, (entry.epoch, entry.broker))
+                _add_writer(summary, (entry.epoch, entry.broker))
         elif isinstance(entry, Confirmed):
             before = summary.confirmed.get(entry.store, 0)
             summary.confirmed[entry.store] = max(before, entry.log_offset)
@@ -158,7 +159,8 @@ def summarize(part: Part) -> Summary:
     return summary
 
 
-def _put(summary: Summary, writer: tuple[int, str]) -> None:
+def _add_writer(summary: Summary, writer: tuple[int, str]) -> None:
+    """Add (epoch, broker) of an acknowledgement to a summary, up to WRITERS_MAX."""
     if writer not in summary.writers and len(summary.writers) >= WRITERS_MAX:
         summary.left_out += 1
     else:

@@ -57,7 +57,7 @@ USABLE, BROKEN, UNUSABLE = 0, 1, 2
 
 @dataclass(slots=True, frozen=True)
 class AuditOptions:
-    """Input of an audit."""
+    """Input of an audit: stores, ledgers, and how they are read."""
 
     stores: tuple[str, ...]
     """Paths, or `name=path` with the name that ledgers use for the store."""
@@ -75,7 +75,7 @@ class AuditOptions:
 
 @dataclass(slots=True, frozen=True)
 class Audit:
-    """Result of an audit."""
+    """Result of an audit: a verdict for each promise, and facts about the stores."""
 
     verdicts: tuple[Verdict, ...]
     """Verdicts on the promises, in the order of the report."""
@@ -148,7 +148,7 @@ def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     for one in runner.run(summarize, parts):
         summary.add(one)
     tallies = Tallies()
-    logs = _scanned(runner, _opened(options, summary), tallies)
+    logs = _scan_logs(runner, _open_replicas(options, summary), tallies)
     try:
         leader = compare.leader_of(logs, options.leader, summary.elected)
     except ValueError as error:
@@ -162,7 +162,7 @@ def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     ]
     judged = runner.judge(parts, tasks, audited_stores(logs, leader)) if parts else Judgement()
     _check_writers(summary, leader, judged, tallies)
-    _look_elsewhere(runner, judged, [one for one in tasks if logs[one.store] is leader])
+    _search_missing(runner, judged, [one for one in tasks if logs[one.store] is leader])
     return Audit(
         tuple(_verdicts(tallies, judged, summary, parts)),
         leader.replica.name,
@@ -170,7 +170,8 @@ def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     )
 
 
-def _opened(options: AuditOptions, summary: Summary) -> list[AuditedReplica]:
+def _open_replicas(options: AuditOptions, summary: Summary) -> list[AuditedReplica]:
+    """Open the stores, with the topics' deletions of the ledgers. Raises Unusable."""
     moved = _epoch_files(options)
     replicas = [open_replica(text, moved.get(_name_of(text), "")) for text in options.stores]
     if len({one.name for one in replicas}) < len(replicas):
@@ -188,6 +189,7 @@ def _opened(options: AuditOptions, summary: Summary) -> list[AuditedReplica]:
 
 
 def _name_of(store: str) -> str:
+    """Return the name in `name=path`; the path if no name is given."""
     name, _, path = store.rpartition("=")
     return name or path
 
@@ -206,9 +208,10 @@ def _epoch_files(options: AuditOptions) -> dict[str, str]:
     return found
 
 
-def _scanned(
+def _scan_logs(
     runner: TaskRunner, replicas: Sequence[AuditedReplica], tallies: Tallies
 ) -> list[AuditedLog]:
+    """Scan all files of all stores; faults go to `tallies`."""
     tasks = [task_of(one, file) for one in replicas for file in one.files]
     reports = iter(runner.run(scan_file, tasks))
     return [
@@ -225,7 +228,8 @@ def _check_stores(
     summary: Summary,
     tallies: Tallies,
 ) -> None:
-    """Run all checks that need no claims."""
+    """Compare the stores with each other: bytes, epoch lists, truncations and queue ends. Claims
+    are not needed."""
     ends = [
         EndTask(one.name, one.root, one.min, one.is_stopped, log.queue_ends)
         for log in logs
@@ -239,7 +243,7 @@ def _check_stores(
     compare.check_cuts(summary.cuts, logs, tallies.truncation)
     points = compare.check_points(logs, leader, tallies.truncation, tallies.epochs)
     if len(logs) > 1:
-        cuts = compare.cuts_of(logs, points)
+        cuts = compare.block_boundaries(logs, points)
         work = tasks_of([log.replica for log in logs], cuts, options.block_bytes)
         reports = runner.run(digest_file, work)
         compare.check_bytes(logs, leader, points, reports, tallies.equal, tallies.truncation)
@@ -247,7 +251,7 @@ def _check_stores(
     for store, log_offset in sorted(summary.confirmed.items()):
         tallies.equal.count("confirmed ends reported")
         if master.end < log_offset:
-            tallies.equal.found(
+            tallies.equal.add_finding(
                 Finding(
                     f"{store} had confirmed {log_offset}, the log that leads ends at {master.end}",
                     master.name,
@@ -268,7 +272,7 @@ def _check_writers(
         for epoch, names in brokers.items():
             if len(names) > 1:
                 did = "both were elected" if what == "elected" else what
-                judged.writers.found(
+                judged.writers.add_finding(
                     Finding(
                         f"{' and '.join(names)} {did} in one epoch",
                         epoch=epoch,
@@ -277,7 +281,7 @@ def _check_writers(
     for (epoch, broker), log_offset in summary.elected.items():
         entry = leader.replica.labels.epochs.get(epoch)
         if entry is not None and log_offset is not None and entry.start != log_offset:
-            tallies.epochs.found(
+            tallies.epochs.add_finding(
                 Finding(
                     f"{broker} was elected and began at {log_offset}, the list has {entry.start}",
                     leader.replica.name,
@@ -286,11 +290,12 @@ def _check_writers(
                 )
             )
     if summary.left_out:
-        judged.writers.cannot_tell(f"{summary.left_out:,} lines of brokers were too many")
+        judged.writers.cannot_check(f"{summary.left_out:,} lines of brokers were too many")
 
 
-def _look_elsewhere(runner: TaskRunner, judged: Judgement, tasks: Sequence[FactTask]) -> None:
-    """Add to findings where else the first missing messages lie in the leader's log."""
+def _search_missing(runner: TaskRunner, judged: Judgement, tasks: Sequence[FactTask]) -> None:
+    """Search the leader's log for the first missing messages, and add to their findings where
+    they lie."""
     sought = tuple(claim for _at, claim in judged.missing)
     if not sought:
         return
@@ -319,23 +324,24 @@ def _look_elsewhere(runner: TaskRunner, judged: Judgement, tasks: Sequence[FactT
 def _verdicts(
     tallies: Tallies, judged: Judgement, summary: Summary, parts: Sequence[Part]
 ) -> list[Verdict]:
+    """Return a verdict on each promise, with the reasons for which it could not be checked."""
     looked = tallies.records.counts.get("records", 0) > 0
     compared = any(tallies.equal.counts.values())
     if not compared:
-        tallies.equal.cannot_tell("no two stores have confirmed bytes in common")
+        tallies.equal.cannot_check("no two stores have confirmed bytes in common")
     if not parts:
         for tally in (judged.acked, judged.consumed, judged.writers):
-            tally.cannot_tell(NO_LEDGER)
+            tally.cannot_check(NO_LEDGER)
     elif not judged.acked.counts.get("claims"):
-        judged.acked.cannot_tell("the ledgers hold no acknowledgement")
+        judged.acked.cannot_check("the ledgers hold no acknowledgement")
     if parts and not judged.consumed.counts.get("claims"):
-        judged.consumed.cannot_tell("the ledgers hold no message that was read")
+        judged.consumed.cannot_check("the ledgers hold no message that was read")
     if parts and not summary.writers and not summary.elected:
-        judged.writers.cannot_tell("the ledgers name no broker and epoch of an acknowledgement")
+        judged.writers.cannot_check("the ledgers name no broker and epoch of an acknowledgement")
     for tally in (judged.acked, judged.consumed):
         claims = tally.counts.get("claims", 0)
         if claims and not tally.counts.get("found") and not tally.total:
-            tally.cannot_tell("all messages are too old to be in the logs, or of deleted topics")
+            tally.cannot_check("all messages are too old to be in the logs, or of deleted topics")
     return [
         tallies.records.verdict(looked=looked),
         tallies.equal.verdict(looked=compared),

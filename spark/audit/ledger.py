@@ -200,6 +200,7 @@ def decode(line: bytes | str) -> Entry:
 
 
 def _claim(value: dict[str, Any], read: bool) -> Claim:
+    """Read an acknowledgement, or with `read` a read, of a JSON object; raises LedgerError."""
     digest = value.get("digest") or ""
     if digest and not (
         isinstance(digest, str)
@@ -242,10 +243,12 @@ def _log_offset_of(message_id: Any) -> int:
 
 
 def _refuse(name: str, value: Any) -> NoReturn:
+    """Raise a LedgerError about the member `name`."""
     raise LedgerError(f"{name} cannot be {str(value)[:80]!r}")
 
 
 def _text(value: dict[str, Any], name: str) -> str:
+    """Read a text member that is not empty; raises LedgerError."""
     found = value.get(name)
     if not isinstance(found, str) or not found:
         _refuse(name, found)
@@ -253,6 +256,7 @@ def _text(value: dict[str, Any], name: str) -> str:
 
 
 def _number(value: dict[str, Any], name: str) -> int:
+    """Read a number member from 0 to NUMBER_MAX; raises LedgerError."""
     found = value.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= NUMBER_MAX:
         _refuse(name, found)
@@ -260,10 +264,13 @@ def _number(value: dict[str, Any], name: str) -> int:
 
 
 def _optional(value: dict[str, Any], name: str) -> int | None:
+    """Read a number that may be null or missing: None then."""
     return None if value.get(name) is None else _number(value, name)
 
 
 def _pairs(value: dict[str, Any], name: str) -> Pairs | None:
+    """Read an epoch list as (epoch, log offset of its start) pairs; None if it is null or
+    missing."""
     found = value.get(name)
     if found is None:
         return None
@@ -328,6 +335,8 @@ def read_part(part: Part) -> Iterator[Entry]:
 
 
 def _lines(opened: IO[bytes] | gzip.GzipFile, path: str, at: int, end: int) -> Iterator[Entry]:
+    """Yield the entries of the lines that begin in [at, end), two positions in bytes; `opened`
+    is at `at`."""
     while at < end:
         line = opened.readline(LINE_MAX + 1)
         if len(line) > LINE_MAX:

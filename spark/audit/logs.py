@@ -17,7 +17,7 @@ from turbopump.pyx.record import FILLER_SIZE
 from turbopump.spark.audit.ledger import Cut
 from turbopump.spark.audit.queue_files import Queue
 from turbopump.spark.audit.replicas import AuditedReplica, LogFile
-from turbopump.spark.audit.scan import FileReport, FileTask, QueueRun, goes_on
+from turbopump.spark.audit.scan import FileReport, FileTask, QueueRun, check_jump
 from turbopump.spark.audit.units import NotCompared
 from turbopump.spark.audit.verdicts import Finding, Tally
 
@@ -53,7 +53,7 @@ class AuditedLog:
 
 
 def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
-    """Make the task that scans a file of a store."""
+    """Make the task that scans `file`, a log file of a store; see `scan.scan_file`."""
     starts = [entry.start for entry in replica.labels.epochs if file.base <= entry.start < file.end]
     return FileTask(
         replica.name,
@@ -91,7 +91,7 @@ def join_reports(
             continue
         if not is_full:
             # Records continue in the next file, so the log does not end here.
-            records.found(
+            records.add_finding(
                 Finding(
                     f"the records of this file end at {end}, and go on at {file.base}",
                     replica.name,
@@ -105,26 +105,27 @@ def join_reports(
         places.add(report.places)
         not_compared.add(report.not_compared)
         is_damaged = is_damaged or bool(report.records.total)
-        _join(queues, first, report, places, is_damaged)
+        _join_queues(queues, first, report, places, is_damaged)
         loose += report.unaligned_epoch_starts
         count += report.count
         end, is_full = report.end, report.is_full
         confirmed = max(confirmed, report.confirmed) if sure else confirmed
         if not report.is_full and report.trailing:
-            behind.append(_behind(report))
+            behind.append(_trailing_bytes(report))
     confirm = None if replica.confirm is None else min(confirmed, end)
     if replica.confirm is not None and end < replica.confirm:
-        _too_short(replica, end, records)
+        _report_too_short(replica, end, records)
         confirm = replica.confirm if replica.is_stopped else confirm
     records.count("records", count)
     records.count("stores")
     places.count("queues", len(queues))
-    not_compared.tell(replica.name, places)
+    not_compared.report(replica.name, places)
     ends = {queue: run.next for queue, run in queues.items()}
     return AuditedLog(replica.scanned(end, confirm), first, ends, behind, tuple(loose), count)
 
 
-def _behind(report: FileReport) -> TrailingBytes:
+def _trailing_bytes(report: FileReport) -> TrailingBytes:
+    """Return the bytes after the log's end in the file of a report, which has some."""
     assert report.trailing is not None, "there is something"
     first, last = report.trailing
     return TrailingBytes(
@@ -132,24 +133,28 @@ def _behind(report: FileReport) -> TrailingBytes:
     )
 
 
-def _too_short(replica: AuditedReplica, end: int, records: Tally) -> None:
+def _report_too_short(replica: AuditedReplica, end: int, records: Tally) -> None:
+    """Report a log that ends at `end`, before its confirmed end."""
     text = f"{replica.confirm} is confirmed, whole records end at {end}"
     if replica.is_stopped:
         file = replica.file_at(end)
         path, base = (file.path, file.base) if file else ("", 0)
-        records.found(Finding(text, replica.name, path, end - base, end))
+        records.add_finding(Finding(text, replica.name, path, end - base, end))
     else:
-        records.cannot_tell(f"{replica.name}: {text}; it was not stopped in order, and may be open")
+        records.cannot_check(
+            f"{replica.name}: {text}; it was not stopped in order, and may be open"
+        )
 
 
-def _join(
+def _join_queues(
     queues: dict[Queue, QueueRun],
     first: dict[Queue, int],
     report: FileReport,
     places: Tally,
     is_damaged: bool,
 ) -> None:
-    """Continue the queues of the previous files with this report."""
+    """Continue the queues of the previous files with this report; jumps of queue offsets go to
+    `places`."""
     for (topic, queue_id), run in report.queues.items():
         before = queues.get((topic, queue_id))
         if before is None:
@@ -157,7 +162,7 @@ def _join(
             first[topic, queue_id] = run.first
             continue
         if run.first != before.next:
-            goes_on(
+            check_jump(
                 report.task, places, (topic, queue_id), before, run.first, run.first_log, is_damaged
             )
         begins_anew = report.task.deleted.get(topic, 0)
@@ -179,7 +184,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
         epochs.extend(replica.labels.findings)
         if not replica.labels.known:
             what = "has no epoch list" if not replica.labels.findings else "has no whole epoch list"
-            epochs.cannot_tell(f"{replica.name} {what}")
+            epochs.cannot_check(f"{replica.name} {what}")
             continue
         epochs.count("epochs", len(replica.labels.epochs))
         epochs.count("stores")
@@ -187,7 +192,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
         for start in log.unaligned_epoch_starts:
             file = replica.file_at(start)
             assert file is not None, "it was scanned"
-            epochs.found(
+            epochs.add_finding(
                 Finding(
                     "an epoch begins inside of a record",
                     replica.name,
@@ -201,7 +206,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
             if entry.start <= replica.end:
                 continue
             if replica.is_stopped:
-                epochs.found(
+                epochs.add_finding(
                     Finding(
                         f"an epoch begins after the log's end, {replica.end}",
                         replica.name,
@@ -210,7 +215,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
                     )
                 )
             else:
-                epochs.cannot_tell(
+                epochs.cannot_check(
                     f"{replica.name}: epoch {entry.epoch} begins after the log's end; it was not "
                     "stopped in order, and its next start removes such an entry"
                 )
@@ -224,7 +229,7 @@ def check_same_labels(logs: Sequence[AuditedLog], leader: AuditedLog, epochs: Ta
         for entry in log.replica.labels.epochs:
             start, store = starts.setdefault(entry.epoch, (entry.start, log.replica.name))
             if start != entry.start:
-                epochs.found(
+                epochs.add_finding(
                     Finding(
                         f"the epoch begins at {start} in {store}, here at {entry.start}",
                         log.replica.name,
@@ -245,9 +250,9 @@ def check_same_bytes_same_labels(
     first = max(own.entries[0].start, theirs.entries[0].start, replica.min, leader.min)
     starts = {e.start for e in (*own, *theirs) if first < e.start < point}
     for at in sorted({first, *starts} if first < point else ()):
-        mine, others = label_of(own, at), label_of(theirs, at)
+        mine, others = epoch_at(own, at), epoch_at(theirs, at)
         if mine != others:
-            epochs.found(
+            epochs.add_finding(
                 Finding(
                     f"the byte is of epoch {mine} here, of epoch {others} in {leader.name}",
                     replica.name,
@@ -258,7 +263,7 @@ def check_same_bytes_same_labels(
             return
 
 
-def label_of(epochs: Epochs, log_offset: int) -> int | None:
+def epoch_at(epochs: Epochs, log_offset: int) -> int | None:
     """Return the epoch of the byte at `log_offset`; None before the first epoch."""
     number = epochs.at(LogOffset(log_offset))
     return None if number is None else epochs.entries[number].epoch
@@ -280,13 +285,13 @@ def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tal
                 (
                     one
                     for one in cuts
-                    if is_of(one.store, replica) and one.to <= behind.first < one.start
+                    if names_store(one.store, replica) and one.to <= behind.first < one.start
                 ),
                 None,
             )
             if replica.is_stopped or cut is not None:
                 why = f", and it was cut at {cut.to}" if cut else ""
-                truncation.found(
+                truncation.add_finding(
                     Finding(
                         f"bytes up to {behind.last} are not zeros, the log ends at "
                         f"{replica.end}{why}",
@@ -297,12 +302,13 @@ def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tal
                     )
                 )
             else:
-                truncation.cannot_tell(
+                truncation.cannot_check(
                     f"{replica.name}: bytes at {behind.first} are not zeros, the log ends at "
                     f"{replica.end}; it was not stopped in order, and may be open"
                 )
 
 
-def is_of(name: str, replica: AuditedReplica) -> bool:
-    """Whether `name` of a ledger means this store: its name, its path or its folder's name."""
+def names_store(name: str, replica: AuditedReplica) -> bool:
+    """Whether `name`, from a ledger, means this store: it is the store's name, its path or its
+    folder's name."""
     return name in (replica.name, replica.root, replica.root.rpartition("/")[2])

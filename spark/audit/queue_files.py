@@ -31,7 +31,7 @@ Queue = tuple[str, int]
 
 
 class Unit(NamedTuple):
-    """A queue unit and its place."""
+    """A unit of a consume queue, and its place in a queue file."""
 
     log_offset: int
     """Log offset of the record that it points to."""
@@ -76,9 +76,9 @@ class QueueFiles:
         Raises OSError.
         """
         at = queue_offset * UNIT_SIZE
-        for base, size, path in self._list(topic, queue_id):
+        for base, size, path in self._files_of(topic, queue_id):
             if base <= at <= base + size - UNIT_SIZE:
-                log_offset, length, code = get_unit(self._map(path).region, at - base)
+                log_offset, length, code = get_unit(self._mapped_file(path).region, at - base)
                 if length == BLANK_SIZE and log_offset == 0:
                     length = 0
                 return Unit(log_offset, length, code, path, at - base)
@@ -87,7 +87,7 @@ class QueueFiles:
     def reaches(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether the first file of the queue begins at or before the queue offset; False without a
         file."""
-        files = self._list(topic, queue_id)
+        files = self._files_of(topic, queue_id)
         return bool(files) and files[0][0] <= queue_offset * UNIT_SIZE
 
     def folder(self, topic: str, queue_id: int) -> str:
@@ -105,11 +105,13 @@ class QueueFiles:
         folder = f"{extension_folder(self._root)}/{topic}/{queue_id}"
         for name, size in self._files.list_files(folder):
             if is_file_name(name) and int(name) <= at < int(name) + size:
-                found = unit_in(self._map(f"{folder}/{name}").region, at - int(name), size)
+                found = unit_in(self._mapped_file(f"{folder}/{name}").region, at - int(name), size)
                 return None if found is None else found.tags_code
         return None
 
-    def _list(self, topic: str, queue_id: int) -> list[tuple[int, int, str]]:
+    def _files_of(self, topic: str, queue_id: int) -> list[tuple[int, int, str]]:
+        """Return (base, size, path) of each file of a queue, in order; base and size are in
+        bytes."""
         found = self._lists.get((topic, queue_id))
         if found is None:
             if len(self._lists) >= FOLDERS_MAX:
@@ -126,7 +128,8 @@ class QueueFiles:
             )
         return found
 
-    def _map(self, path: str) -> MappedFile:
+    def _mapped_file(self, path: str) -> MappedFile:
+        """Return a file, mapped read-only; at most MAPPED_MAX files stay mapped."""
         mapped = self._mapped.get(path)
         if mapped is None:
             while len(self._mapped) >= MAPPED_MAX:
@@ -137,7 +140,8 @@ class QueueFiles:
         return mapped
 
     def all(self) -> list[Queue]:
-        """Return all queues that have a folder, in the order of the folders' listing."""
+        """Return (topic, queue id) of all queues that have a folder, in the order of the
+        folders' listing."""
         folder = self._folder
         return [
             (topic, int(name))
@@ -148,7 +152,7 @@ class QueueFiles:
 
     def first(self, topic: str, queue_id: int) -> Unit | None:
         """Return the first written unit of a queue; None if its first file has none."""
-        for base, size, _path in self._list(topic, queue_id)[:1]:
+        for base, size, _path in self._files_of(topic, queue_id)[:1]:
             for at in range(base, base + size - UNIT_SIZE + 1, UNIT_SIZE):
                 unit = self.unit(topic, queue_id, at // UNIT_SIZE)
                 if unit is not None and unit.size:
@@ -187,7 +191,7 @@ def check_ends(task: EndTask) -> Tally:
                 continue
             what = f"its consume queue points to {unit.log_offset}, where the log has no message"
             if task.is_stopped:
-                places.found(
+                places.add_finding(
                     Finding(
                         f"{what} of it",
                         task.store,
@@ -200,7 +204,7 @@ def check_ends(task: EndTask) -> Tally:
                     )
                 )
             else:
-                places.cannot_tell(
+                places.cannot_check(
                     f"{task.store}: {topic} queue {queue_id}: {what}; it was not stopped in order, "
                     "and may be open"
                 )

@@ -70,7 +70,7 @@ class Labels:
 
 @dataclass(slots=True, frozen=True)
 class AuditedReplica:
-    """A store to be audited; see the module."""
+    """A store to be audited: the content of its small files, before its log is scanned."""
 
     name: str
     """Name given by the user, or the path."""
@@ -139,7 +139,7 @@ def open_replica(text: str, epoch_file: str = "") -> AuditedReplica:
         if epoch_file and not files.exists(epoch_file):
             raise Unusable(f"{epoch_file}: no epoch file is there")
         is_marked = files.exists(f"{root}/{MARK_FILE}")
-        labels = _labels(files, config.epoch_path, name or root, is_marked=is_marked)
+        labels = _read_labels(files, config.epoch_path, name or root, is_marked=is_marked)
         return AuditedReplica(
             name or root,
             root,
@@ -148,7 +148,7 @@ def open_replica(text: str, epoch_file: str = "") -> AuditedReplica:
             replicated,
             confirm=saved.confirm_offset if replicated else None,
             is_stopped=not files.exists(f"{root}/{ABORT_FILE}"),
-            deleted=_deleted(files, root),
+            deleted=_read_deleted(files, root),
             batch_topics=frozenset(files.list_folder(f"{root}/{BATCH_FOLDER}")),
             min=log[0].base if log else 0,
         )
@@ -157,6 +157,8 @@ def open_replica(text: str, epoch_file: str = "") -> AuditedReplica:
 
 
 def _log_files(files: RealFiles, root: str) -> tuple[LogFile, ...]:
+    """Return the files of a store's log, in order; raises Unusable if files are missing in
+    between."""
     folder = f"{root}/{LOG_FOLDER}"
     if not files.is_folder(folder):
         raise Unusable(f"{root} is no store: it has no folder {LOG_FOLDER}")
@@ -171,8 +173,9 @@ def _log_files(files: RealFiles, root: str) -> tuple[LogFile, ...]:
     return tuple(found)
 
 
-def _deleted(files: RealFiles, root: str) -> dict[str, int]:
-    """Read the table that deleted_topics.py writes; damaged files count as empty."""
+def _read_deleted(files: RealFiles, root: str) -> dict[str, int]:
+    """Read the table that deleted_topics.py writes: the end of the log at a topic's last
+    deletion, by topic. Damaged files count as empty."""
     path = f"{root}/config/{deleted_topics.FILE_NAME}"
     for one in (path, f"{path}.bak"):
         if files.exists(one):
@@ -208,7 +211,9 @@ def extension_folder(root: str) -> str:
 # Epoch files
 
 
-def _labels(files: RealFiles, path: str, name: str, *, is_marked: bool) -> Labels:
+def _read_labels(files: RealFiles, path: str, name: str, *, is_marked: bool) -> Labels:
+    """Read the newest valid epoch list of its files, and their faults; `is_marked`: its mark
+    file exists."""
     paths = (path + BACKUP, path, path + epoch_lines.SUFFIX)
     backup, main, lines = (files.read(one) if files.exists(one) else None for one in paths)
     found, _reasons = epoch_lines.newest_valid(backup, main, lines, is_marked=is_marked)
@@ -250,6 +255,7 @@ def _faults(text: bytes, reason: str, store: str, path: str) -> Iterator[Finding
 
 
 def _disorder(before: tuple[int, int] | None, epoch: int, start: int) -> str:
+    """Return the reason why an entry may not follow the entry `before`; "" if it may."""
     if before is None or (epoch > before[0] and start >= before[1]):
         return ""
     if epoch == before[0]:

@@ -128,7 +128,7 @@ class RecordWalk:
             for row in rows:
                 if row[kernel.PHYSICAL_OFFSET] != base + row[kernel.POSITION]:
                     reason = f"its own log offset is {row[kernel.PHYSICAL_OFFSET]}"
-                    if not self._passes(row[kernel.POSITION], reason):
+                    if not self._skip_misplaced(row[kernel.POSITION], reason):
                         self.position = row[kernel.POSITION]
                         return
                 self.position = row[kernel.POSITION] + row[kernel.SIZE]
@@ -139,18 +139,20 @@ class RecordWalk:
                 return
             if found.status == kernel.OK and found.position < size:
                 continue
-            if not self._resumes(found.reason or "the file ends inside of it"):
+            if not self._skip_damage(found.reason or "the file ends inside of it"):
                 return
 
-    def _passes(self, position: int, reason: str) -> bool:
-        """Skip a record at a wrong place if it is confirmed; return whether the walk continues."""
+    def _skip_misplaced(self, position: int, reason: str) -> bool:
+        """Skip a record whose own log offset is another one, if it is confirmed; return whether
+        the walk continues."""
         if self._sure_end is not None and self.file.base + position >= self._sure_end:
             return False
         self.faults.append((position, reason))
         return True
 
-    def _resumes(self, reason: str) -> bool:
-        """Continue at the next record after a place without one; False if none follows."""
+    def _skip_damage(self, reason: str) -> bool:
+        """Continue at the next record after a place without a record; False if no record
+        follows."""
         region, position, size = self.region, self.position, self.file.size
         left = size - position
         if left < kernel.FILLER_SIZE:
@@ -159,7 +161,7 @@ class RecordWalk:
             return False
         if self._sure_end is not None and self.file.base + position >= self._sure_end:
             return False
-        following = self._by_length(position)
+        following = self._end_by_length(position)
         if following is None:
             following = find_record(region, position + 1, size, self.file.base)
         if following is None and (
@@ -172,21 +174,22 @@ class RecordWalk:
         self.position = following
         return True
 
-    def _by_length(self, position: int) -> int | None:
-        """Return the position after a record of which only the body is wrong; None otherwise."""
+    def _end_by_length(self, position: int) -> int | None:
+        """Return the position after a record with a wrong body and a right length; None for any
+        other damage."""
         region, size = self.region, self.file.size
         try:
             behind = position + kernel.decode(region, position, size, self.file.base).size
             kernel.decode(region, behind, size, self.file.base)
         except ValueError:
-            if behind_is_filler(region, position, size):
+            if filler_follows(region, position, size):
                 return position + region.get_i32(position)
             return None
         return behind
 
 
-def behind_is_filler(region: Region, position: int, size: int) -> bool:
-    """Whether the file's filler follows the record at `position`, by the record's own size."""
+def filler_follows(region: Region, position: int, size: int) -> bool:
+    """Whether the file's filler follows the record at `position`, whose size is `size`."""
     behind = position + region.get_i32(position)
     if not position < behind <= size - kernel.FILLER_SIZE:
         return False
@@ -198,7 +201,7 @@ def topic_of(row: Row, region: Region) -> str:
     return region.read(row[kernel.TOPIC_AT], row[kernel.TOPIC_SIZE]).decode(errors="replace")
 
 
-def width_of(row: Row, region: Region, is_batch: bool) -> int:
+def queue_offsets_of(row: Row, region: Region, is_batch: bool) -> int:
     """Return the number of queue offsets of a record: several for a batch, 0 for a half message."""
     kind = row[kernel.SYS_FLAG] & TRANSACTION_BITS
     if kind in (PREPARED, ROLLBACK):
@@ -215,13 +218,13 @@ def scan_file(task: FileTask) -> FileReport:
     report = FileReport(task, end=task.file.base, confirmed=task.file.base)
     with mapped(task.file.path) as opened, QueueFiles(task.root) as queues:
         walk = RecordWalk(opened.region, task.file, task.confirm)
-        _take(report, walk, queues)
+        _walk_records(report, walk, queues)
         report.end = task.file.base + walk.position
         report.is_full = walk.is_full
         if walk.is_full:
             report.end = task.file.end
         for position, reason in walk.faults:
-            report.records.found(
+            report.records.add_finding(
                 Finding(
                     f"no whole record: {reason}",
                     task.store,
@@ -231,11 +234,12 @@ def scan_file(task: FileTask) -> FileReport:
                 )
             )
         if not walk.is_full:
-            _look_behind(report, opened, walk.position)
+            _check_trailing(report, opened, walk.position)
     return report
 
 
-def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
+def _walk_records(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
+    """Walk over the records of a file, and add them and their queue units to the report."""
     task, region, base = report.task, walk.region, walk.file.base
     units = UnitCheck(
         task.store,
@@ -267,9 +271,9 @@ def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
             topic = raw.decode(errors="replace")
             known = topics[raw] = topic, topic in task.batch_topics
         topic, is_batch = known
-        width = width_of(row, region, is_batch)
+        width = queue_offsets_of(row, region, is_batch)
         if width:
-            _count(report, row, topic, width)
+            _count_message(report, row, topic, width)
             if base + at >= task.deleted.get(topic, 0):
                 if is_batch:
                     report.not_compared.batches += 1
@@ -283,8 +287,9 @@ def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
         report.confirmed = task.file.end
 
 
-def _count(report: FileReport, row: Row, topic: str, width: int) -> None:
-    """Check that a message follows its predecessor in its queue, and count it."""
+def _count_message(report: FileReport, row: Row, topic: str, width: int) -> None:
+    """Check that a message follows its predecessor in its queue, and extend the queue's run by
+    its `width` queue offsets."""
     task = report.task
     queue_id, found = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
     log_offset = task.file.base + row[kernel.POSITION]
@@ -296,13 +301,15 @@ def _count(report: FileReport, row: Row, topic: str, width: int) -> None:
         return
     if found != run.next:
         is_damaged = run.faults != report.faults
-        if not goes_on(task, report.places, (topic, queue_id), run, found, log_offset, is_damaged):
+        if not check_jump(
+            task, report.places, (topic, queue_id), run, found, log_offset, is_damaged
+        ):
             run.next = 0  # the topic was deleted before this message
     run.next = max(run.next, found + width)
     run.last_log, run.faults = log_offset, report.faults
 
 
-def goes_on(
+def check_jump(
     task: FileTask,
     places: Tally,
     queue: Queue,
@@ -312,17 +319,15 @@ def goes_on(
     is_damaged: bool,
 ) -> bool:
     """Judge a jump from `run.next` to the queue offset `found` of the message at `log_offset`;
-    return False if the topic was deleted in between, which excuses it.
-
-    `is_damaged`: the log is damaged between the two, so missing messages are undecided. Results go
-    to `places`.
-    """
+    return False if the topic was deleted in between, which excuses it, else True. `is_damaged`:
+    the log is damaged between the two, so missing messages are undecided. Results go to
+    `places`."""
     topic, queue_id = queue
     begins_anew = task.deleted.get(topic, 0)
     if run.last_log < begins_anew and (log_offset >= begins_anew or found == 0):
         return False
     if is_damaged and found > run.next:
-        places.cannot_tell(
+        places.cannot_check(
             f"{task.store}: {topic} queue {queue_id} from {run.next} to {found - 1}: they may have "
             "lain where the log is damaged"
         )
@@ -333,7 +338,7 @@ def goes_on(
         last = found - 1
         missing = f"offset {run.next} is" if last == run.next else f"{run.next} to {last} are"
         what = f"queue {missing} missing before {found}"
-    places.found(
+    places.add_finding(
         Finding(
             what,
             task.store,
@@ -348,15 +353,15 @@ def goes_on(
     return True
 
 
-def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:
+def _check_trailing(report: FileReport, opened: MappedFile, position: int) -> None:
     """Report non-zero bytes after the last record."""
     base, size = report.task.file.base, report.task.file.size
     region = opened.region
     ranges = [(max(start, position), end) for start, end in opened.data(position) if end > position]
-    first = next((at for one in ranges if (at := _first(region, *one)) is not None), None)
+    first = next((at for one in ranges if (at := _first_nonzero(region, *one)) is not None), None)
     if first is None:
         return
-    last = next(at for one in reversed(ranges) if (at := _last(region, *one)) is not None)
+    last = next(at for one in reversed(ranges) if (at := _last_nonzero(region, *one)) is not None)
     report.trailing = base + first, base + last
     if size - position >= kernel.FILLER_SIZE:
         magic = region.get_i32(position + 4)
@@ -367,8 +372,8 @@ def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:
             report.half = kernel.FILLER_SIZE
 
 
-def _first(region: Region, start: int, end: int) -> int | None:
-    """Return the position of the first byte that is not zero."""
+def _first_nonzero(region: Region, start: int, end: int) -> int | None:
+    """Return the position in [start, end) of the first byte that is not zero; None if all are."""
     piece = end - start
     while start < end:
         piece = min(piece, ZERO_PIECE, end - start)
@@ -381,8 +386,8 @@ def _first(region: Region, start: int, end: int) -> int | None:
     return None
 
 
-def _last(region: Region, start: int, end: int) -> int | None:
-    """Return the position of the last byte that is not zero."""
+def _last_nonzero(region: Region, start: int, end: int) -> int | None:
+    """Return the position in [start, end) of the last byte that is not zero; None if all are."""
     piece = end - start
     while start < end:
         piece = min(piece, ZERO_PIECE, end - start)

@@ -33,7 +33,7 @@ FACTS_DDL = (
 _TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
 
 
-def packed(tasks: Sequence[Any]) -> str:
+def encode_tasks(tasks: Sequence[Any]) -> str:
     """Encode picklable tasks as text for the option `tasks` of the readers of Claims and Facts."""
     return base64.b64encode(pickle.dumps(list(tasks))).decode()
 
@@ -54,12 +54,14 @@ class _Reader(DataSourceReader):
         self._ddl = ddl
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Return a partition for each task."""
         return [_Task(task) for task in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition's task, in batches."""
         assert isinstance(partition, _Task), "they are made here"
         rows = _claim_rows if self._ddl == CLAIMS_DDL else _fact_rows
-        return _in_batches(rows(partition.task), _arrow(self._ddl))
+        return _in_batches(rows(partition.task), _arrow_schema(self._ddl))
 
 
 class _Table(DataSource):
@@ -68,9 +70,11 @@ class _Table(DataSource):
     DDL = ""
 
     def schema(self) -> str:
+        """Return the table's columns as DDL."""
         return self.DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
+        """Make the reader of the tasks in the option `tasks`."""
         return _Reader(pickle.loads(base64.b64decode(self.options["tasks"])), self.DDL)
 
 
@@ -96,22 +100,26 @@ class Facts(_Table):
         return "turbopump-audit-facts"
 
 
-def _arrow(ddl: str) -> pa.Schema:
+def _arrow_schema(ddl: str) -> pa.Schema:
+    """Return the Arrow schema of columns in DDL."""
     columns = (column.split() for column in ddl.split(", "))
     return pa.schema([pa.field(name, _TYPES[kind]) for name, kind in columns])
 
 
 def _claim_rows(part: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of the table Claims for each claim of a ledger's part."""
     for one in claims_of([part]):
         yield (*one.place, one.read, one.digest, one.key, one.log_offset, one.broker, one.epoch)
 
 
 def _fact_rows(task: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of the table Facts for each message of a log file."""
     for one in facts_of(task):
         yield (*one.place, *one.fact)
 
 
 def _in_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of BATCH_ROWS."""
     held: list[tuple[Any, ...]] = []
     for row in rows:
         held.append(row)

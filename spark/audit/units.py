@@ -43,26 +43,26 @@ class NotCompared:
         self.unmade += other.unmade
         self.batches += other.batches
 
-    def tell(self, store: str, places: Tally) -> None:
+    def report(self, store: str, places: Tally) -> None:
         """Record in `places`, for each reason that occurred in the store, why records were not
         compared, with their number."""
         if self.absent:
             count = sum(self.absent.values())
             (topic, queue_id), most = max(self.absent.items(), key=lambda one: (one[1], one[0]))
             places.count("records without a queue unit", count)
-            places.cannot_tell(
+            places.cannot_check(
                 f"{store}: {count:,} records of {len(self.absent):,} queues lie before all that "
                 f"their consume queues have, or these have no file ({topic} queue {queue_id}: "
                 f"{most:,}); the files went with age or were removed"
             )
         if self.unmade:
             places.count("records without a queue unit", self.unmade)
-            places.cannot_tell(
+            places.cannot_check(
                 f"{store}: {self.unmade:,} records have no consume queue unit; it was not stopped "
                 "in order, and its next start makes them"
             )
         if self.batches:
-            places.cannot_tell(
+            places.cannot_check(
                 f"{store}: {self.batches:,} inner batches: units of batch queues are not compared"
             )
 
@@ -109,7 +109,7 @@ class UnitCheck:
         else:
             what = self._tags_differ(row, topic, unit)
         if what:
-            self.places.found(
+            self.places.add_finding(
                 Finding(
                     what,
                     self.store,
@@ -123,7 +123,8 @@ class UnitCheck:
             )
 
     def _tags_differ(self, row: list[int], topic: str, unit: Unit) -> str:
-        """Return how the unit's tags code differs from the record's tags, or ""."""
+        """Return how the unit's tags code differs from the record's tags, as text; "" if it does
+        not."""
         text = self.region.read(row[kernel.PROPERTIES_AT], row[kernel.PROPERTIES_SIZE])
         plain = b"TAGS" not in text and topic != SCHEDULE_TOPIC
         if plain and not unit.tags_code:

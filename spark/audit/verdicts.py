@@ -16,7 +16,7 @@ REASONS_MAX = 20
 
 
 class PromiseOutcome(Enum):
-    """Outcome for one promise."""
+    """Outcome of the audit of a promise: it holds, was violated, or cannot be decided."""
 
     HOLDS = "holds"
     """Everything was checked, without a violation."""
@@ -83,7 +83,7 @@ class Finding:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """The verdict on one promise."""
+    """The verdict of an audit on a promise, with findings, counts and reasons."""
 
     name: str
     """Name of the promise, such as "truncation"."""
@@ -138,14 +138,14 @@ class Tally:
     limit: int = FINDINGS_MAX
     """Violations that the verdict lists, at most."""
 
-    def found(self, finding: Finding) -> None:
-        """Count a violation, and keep it if it may be among the first `limit`."""
+    def add_finding(self, finding: Finding) -> None:
+        """Count a violation, and keep its finding if it may be among the first `limit`."""
         self.total += 1
         self.findings.append(finding)
         if len(self.findings) > 4 * self.limit:
             self._shorten()
 
-    def cannot_tell(self, why: str) -> None:
+    def cannot_check(self, why: str) -> None:
         """Record a reason why the promise could not be checked for an object; the verdict is then
         not HOLDS. Reasons beyond REASONS_MAX are dropped."""
         if len(self.reasons) < REASONS_MAX:
@@ -164,12 +164,12 @@ class Tally:
         for what, number in other.counts.items():
             self.count(what, number)
         for why in other.reasons:
-            self.cannot_tell(why)
+            self.cannot_check(why)
 
     def extend(self, findings: Iterable[Finding]) -> None:
-        """Record several violations; see `found`."""
+        """Record several violations; see `add_finding`."""
         for finding in findings:
-            self.found(finding)
+            self.add_finding(finding)
 
     def verdict(self, *, looked: bool = True) -> Verdict:
         """Return the verdict on all that was recorded; `looked` is False if no object could be
@@ -191,5 +191,6 @@ class Tally:
         )
 
     def _shorten(self) -> None:
+        """Keep only the first `limit` findings."""
         self.findings.sort(key=lambda finding: finding.order)
         del self.findings[self.limit :]

@@ -17,6 +17,7 @@ would hide the others."""
 
 
 def _parser(job: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    """Make the parser of `turbopump analyze JOB`, without arguments."""
     return argparse.ArgumentParser(
         f"turbopump analyze {job}", description=description, epilog=epilog
     )

@@ -39,16 +39,16 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     bodies = plain_bodies(flags, stored, *(batch.column(name) for name in PLACE))
     if bodies is stored:
         return batch
-    kept = pc.if_else(_compressed(flags), pc.bit_wise_and(flags, KEPT_FLAGS), flags)
-    batch = _with(batch, "body", bodies)
-    batch = _with(batch, "sys_flag", kept.cast(pa.int32()))
-    return _with(batch, "body_size", pc.binary_length(bodies).cast(pa.int32()))
+    kept = pc.if_else(_is_compressed(flags), pc.bit_wise_and(flags, KEPT_FLAGS), flags)
+    batch = _with_column(batch, "body", bodies)
+    batch = _with_column(batch, "sys_flag", kept.cast(pa.int32()))
+    return _with_column(batch, "body_size", pc.binary_length(bodies).cast(pa.int32()))
 
 
 def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Array:
     """Return the bodies, decompressed where `flags` (sys_flag) demand it; `place` are the columns
     of PLACE. Without a compressed body, `bodies` itself. Raises UnreadableBody."""
-    rows = pc.indices_nonzero(_compressed(flags)).to_pylist()
+    rows = pc.indices_nonzero(_is_compressed(flags)).to_pylist()
     if not rows:
         return bodies
     made: list[object] = bodies.to_pylist()
@@ -79,10 +79,12 @@ def plain_frame(frame: "DataFrame") -> "DataFrame":
     return frame.withColumn("sys_flag", f.when(is_plain, flags).otherwise(kept))
 
 
-def _compressed(flags: pa.Array) -> pa.Array:
+def _is_compressed(flags: pa.Array) -> pa.Array:
+    """Return for each sys_flag whether the body is compressed."""
     return pc.not_equal(pc.bit_wise_and(flags, COMPRESSED_FLAG), 0)
 
 
-def _with(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+def _with_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    """Return the batch with the column `name` replaced."""
     at = batch.schema.get_field_index(name)
     return batch.set_column(at, batch.schema.field(at), column)

@@ -22,7 +22,7 @@ from turbopump.engine.types import StoreError
 from turbopump.spark.commands import parsers
 from turbopump.spark.export.bodies import UnreadableBody, plain, plain_frame
 from turbopump.spark.export.ninja import Numbers, Ragged, Strings
-from turbopump.spark.output_folder import is_remote, placed
+from turbopump.spark.output_folder import is_remote, written_folder
 from turbopump.spark.progress import following
 from turbopump.spark.schema import COLUMNS, UnknownColumn, parse_columns
 from turbopump.spark.selection import RowSelection, selection_of
@@ -63,7 +63,7 @@ class NothingFound(JobError):
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Input of an export."""
+    """Input of an export: the selection, the target and its format."""
 
     selection: RowSelection
     target: str
@@ -80,7 +80,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Result of an export."""
+    """Result of an export: the target, its format, and the number of rows and bytes."""
 
     target: str
     format: str
@@ -119,6 +119,7 @@ def run(spark: "SparkSession | None", options: ExportOptions) -> ExportResult:
 
 
 def _to_parquet(spark: "SparkSession", options: ExportOptions) -> ExportResult:
+    """Export by Spark to a folder of Parquet files."""
     wanted = options.columns
     asked = set(wanted)
     if options.plain_bodies:
@@ -127,7 +128,7 @@ def _to_parquet(spark: "SparkSession", options: ExportOptions) -> ExportResult:
     frame = options.selection.frame(spark, columns)
     if options.plain_bodies:
         frame = plain_frame(frame).select(*wanted)
-    with placed(options.target, options.overwrite, PARQUET_MARK) as folder:
+    with written_folder(options.target, options.overwrite, PARQUET_MARK) as folder:
         mode = "overwrite" if options.overwrite else "errorifexists"
         frame.write.mode(mode).option("compression", "zstd").parquet(folder)
         written = spark.read.parquet(folder)
@@ -139,12 +140,13 @@ def _to_parquet(spark: "SparkSession", options: ExportOptions) -> ExportResult:
 
 
 def _to_ninja(options: ExportOptions) -> ExportResult:
+    """Export without Spark to a dataset of mmap-ninja."""
     if is_remote(options.target):
         raise JobError(f"{options.target}: a dataset is mapped into memory, so it is a folder")
     with (
-        placed(options.target, options.overwrite, MANIFEST) as folder,
+        written_folder(options.target, options.overwrite, MANIFEST) as folder,
         closing(_Dataset(Path(folder))) as dataset,
-        following(dataset.look),
+        following(dataset.progress),
     ):
         for store, batch in options.selection.arrow(READ):
             dataset.append(store, plain(batch) if options.plain_bodies else batch)
@@ -174,11 +176,13 @@ class _Dataset:
         self.rows = 0
         self.body_bytes = 0
 
-    def look(self) -> tuple[int, None, str]:
-        """Return the progress: rows, an unknown total, and a description."""
+    def progress(self) -> tuple[int, None, str]:
+        """Return (rows written, None: their total is unknown, a description), for
+        `progress.following`."""
         return self.rows, None, f"messages, {self.body_bytes >> 20:,} MiB"
 
     def append(self, store: int, batch: pa.RecordBatch) -> None:
+        """Append the rows of a batch; `store` is the index of their store in the selection."""
         self._store.append(np.full(batch.num_rows, store, np.int32))
         for name in NUMBERS:
             self._numbers[name].append(batch.column(name).to_numpy())
@@ -211,13 +215,14 @@ class _Dataset:
         (self._folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of the dataset, finished or not."""
         for part in self._parts:
             part.close()
 
 
 def _slices(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return offsets and bytes of an array of strings or binaries, without copying the bytes."""
+    """Return (offsets of the rows, bytes of all rows) of an array of strings or binaries,
+    without copying the bytes."""
     _, offsets, data = column.buffers()
     wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
     places = np.frombuffer(offsets, np.int64 if wide else np.int32)

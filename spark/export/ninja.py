@@ -70,10 +70,12 @@ class Numbers:
         self._held_rows = 0
 
     def _flush(self) -> None:
+        """Write the buffered rows."""
         self._extend(self._held[: self._held_rows])
         self._held_rows = 0
 
     def _extend(self, rows: Array) -> None:
+        """Write rows to the folder's array, which the first rows make."""
         shaped = rows.reshape(-1, self._width) if self._width else rows
         if self._has_begun:
             arrays.extend_dir(self._folder, shaped)
@@ -176,14 +178,18 @@ class _Places:
         self._ends = Numbers(folder / "ends", "int64")
 
     def append(self, offsets: Offsets, base: int) -> None:
+        """Add the places of rows: row n is [offsets[n], offsets[n + 1]), moved so that the first
+        begins at `base`."""
         moved = offsets + (base - offsets[0])
         self._starts.append(moved[:-1])
         self._ends.append(moved[1:])
 
     def finish(self) -> None:
+        """Write the buffered places; nothing may be added afterwards."""
         self._starts.finish()
         self._ends.finish()
 
     def close(self) -> None:
+        """Discard the buffered places; without effect after `finish`."""
         self._starts.close()
         self._ends.close()

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from turbopump.spark.commands import parsers
-from turbopump.spark.output_folder import placed, write_text
+from turbopump.spark.output_folder import write_text, written_folder
 from turbopump.spark.rebalance import report
 from turbopump.spark.rebalance.measures import (
     BadHistory,
@@ -171,9 +171,9 @@ class RebalanceResult:
                 f"{one.group} {one.topic} ({one.allocator}): {one.rebalances} rebalances",
                 f"  balance degree  {one.balance_degree_mean:.3f}, at worst "
                 f"{one.balance_degree_max:.3f} (0 is best)",
-                f"  stickiness      {_share(one.stickiness)} (1 is best)",
-                f"  time            {_durations('from start to end', one.time_consumed_ms)}; "
-                f"{_durations('computing', one.compute_ms)}",
+                f"  stickiness      {_share_text(one.stickiness)} (1 is best)",
+                f"  time            {_durations_text('from start to end', one.time_consumed_ms)}; "
+                f"{_durations_text('computing', one.compute_ms)}",
                 f"  beside the best possible: evenness {one.evenness_mean:.3f}, at worst "
                 f"{one.evenness_min:.3f} (score {one.balance_score_max}, spread {one.spread_max}); "
                 f"retention {one.retention:.3f}: {one.moved} queues moved, {one.moved_min} had to",
@@ -181,13 +181,14 @@ class RebalanceResult:
             if one.breaks:
                 made.append(f"  {one.breaks} did not begin with the assignment before")
         if len(self.strategies) > 1:
-            made += list(_side_by_side(self.strategies))
+            made += list(_strategy_lines(self.strategies))
         made += [f"violated: {text}" for text in self.violations]
         made.append("verdict: " + ("ok" if self.ok else "violated"))
         return made
 
 
-def _side_by_side(strategies: Sequence[StrategySummary]) -> Iterator[str]:
+def _strategy_lines(strategies: Sequence[StrategySummary]) -> Iterator[str]:
+    """Yield a text table with a line for each strategy."""
     form = "{:<24} {:>10} {:>8} {:>10} {:>7} {:>7} {:>9} {:>9} {:>10}"
     yield form.format(
         "strategy",
@@ -218,11 +219,13 @@ def _side_by_side(strategies: Sequence[StrategySummary]) -> Iterator[str]:
 Summary = TypeVar("Summary", bound=StrategySummary)
 
 
-def _share(found: float | None) -> str:
+def _share_text(found: float | None) -> str:
+    """Format a share from 0 to 1; None: all rebalances were first assignments."""
     return "unknown: there are first assignments only" if found is None else f"{found:.3f}"
 
 
-def _durations(name: str, found: tuple[float, ...] | None) -> str:
+def _durations_text(name: str, found: tuple[float, ...] | None) -> str:
+    """Format (p50, p90, p99, maximum) of a duration in ms as one text, without p90."""
     if found is None:
         return f"{name} unknown"
     p50, _, p99, largest = found
@@ -245,7 +248,7 @@ def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
     measured = lines.rdd.map(lambda row: _row(row["value"], row["file"]))
     rows = spark.createDataFrame(measured, ROW_DDL).persist()
     try:
-        good = _with_breaks(rows.where("error is null"))
+        good = _mark_breaks(rows.where("error is null"))
         summary = good.groupBy(*KEY).agg(*_aggregates()).orderBy(*KEY)
         groups = tuple(_summary_of(GroupSummary, row.asDict()) for row in summary.toLocalIterator())
         by_strategy = good.groupBy("allocator").agg(*_aggregates()).orderBy("allocator")
@@ -268,6 +271,7 @@ def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
 
 
 def _row(line: str, file: str) -> dict[str, Any]:
+    """Return a line of a history as a row of Spark: its measures, or its error."""
     try:
         one = parse(line)
     except BadHistory as error:
@@ -298,7 +302,9 @@ def _ids(one: Rebalance) -> dict[str, str]:
     }
 
 
-def _with_breaks(rows: "DataFrame") -> "DataFrame":
+def _mark_breaks(rows: "DataFrame") -> "DataFrame":
+    """Add the column `is_break`: whether a rebalance does not begin with the assignment with
+    which the group's last one ended."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -308,6 +314,7 @@ def _with_breaks(rows: "DataFrame") -> "DataFrame":
 
 
 def _aggregates() -> "list[Column]":
+    """Return the Spark columns of a StrategySummary over rebalances."""
     from pyspark.sql import functions as f
 
     could = f.sum("stayed") + f.sum("moved") - f.sum("moved_min")
@@ -339,6 +346,7 @@ def _aggregates() -> "list[Column]":
 
 
 def _summary_of(kind: type[Summary], row: dict[str, Any]) -> Summary:
+    """Return an aggregate's row as a summary of this class."""
     known = {one.name: row[one.name] for one in fields(kind)}
     for name in DURATIONS:
         known[name] = tuple(known[name]) if known[name] else None
@@ -364,6 +372,8 @@ def _points(good: "DataFrame") -> dict[str, list[dict[str, Any]]]:
 def _violations(
     rows: "DataFrame", groups: Sequence[GroupSummary], options: RebalanceOptions
 ) -> Iterator[str]:
+    """Yield a sentence for each malformed line, faulty assignment (up to SHOWN_MAX of each) and
+    broken limit."""
     for row in rows.where("error is not null").limit(SHOWN_MAX).toLocalIterator():
         yield f"{row['file']}: a line is no rebalance: {row['error']}"
     for row in rows.where("size(faults) > 0").limit(SHOWN_MAX).toLocalIterator():
@@ -403,12 +413,13 @@ def _limits(
 def _write(
     options: RebalanceOptions, good: "DataFrame", summary: "DataFrame", result: RebalanceResult
 ) -> None:
+    """Write the report, the verdict and the Parquet tables into the output folder."""
     from pyspark.sql import functions as f
 
     assert options.output is not None
     span = f.window("time", f"{options.window_minutes} minutes")
     windows = good.groupBy(span.start.alias("from"), span.end.alias("until"), *KEY)
-    with placed(options.output, options.overwrite, VERDICT) as folder:
+    with written_folder(options.output, options.overwrite, VERDICT) as folder:
         mode = "overwrite" if options.overwrite else "errorifexists"
         for name, frame in (
             ("rebalances", good.drop("error", "before_id", "after_id")),

@@ -146,8 +146,8 @@ def measure(one: Rebalance) -> Measures:
         balance_score=score,
         evenness=_evenness(score, len(one.topic_queues), len(members)),
         spread=max(sizes) - min(sizes) if sizes else 0,
-        revoked=_lost(one.before, one.after),
-        assigned=_lost(one.after, one.before),
+        revoked=_count_lost(one.before, one.after),
+        assigned=_count_lost(one.after, one.before),
         stayed=stayed,
         moved=moved,
         moved_min=moved_min,
@@ -172,6 +172,7 @@ def assignment_id(assignment: Assignment) -> str:
 
 
 def _evenness(score: int, queues: int, members: int) -> float:
+    """Return 1 for the least score that the numbers allow, 0 if one member has all queues."""
     if not members:
         return 1.0
     more = queues % members
@@ -180,7 +181,7 @@ def _evenness(score: int, queues: int, members: int) -> float:
 
 
 def _movement(one: Rebalance) -> tuple[int, int, int]:
-    """Return (stayed, moved, moved_min)."""
+    """Return the numbers of queues (stayed, moved, moved_min); see the module."""
     members = set(one.members)
     none: frozenset[Queue] = frozenset()
     kept = {client: one.before.get(client, none) & one.topic_queues for client in members}
@@ -194,7 +195,8 @@ def _movement(one: Rebalance) -> tuple[int, int, int]:
     return stayed, owned - stayed, owned - could
 
 
-def _lost(first: Assignment, second: Assignment) -> int:
+def _count_lost(first: Assignment, second: Assignment) -> int:
+    """Return the number of queues that their client has in `first` and not in `second`."""
     return sum(len(queues - second.get(client, frozenset())) for client, queues in first.items())
 
 
@@ -220,10 +222,12 @@ def _faults(
 
 
 def _name(queue: Queue) -> str:
+    """Format a queue as "broker name/queue id"."""
     return f"{queue[0]}/{queue[1]}"
 
 
 def _text(value: dict[str, Any], name: str, default: str | None = None) -> str:
+    """Read a text member; raises BadHistory."""
     found = value.get(name, default)
     if not isinstance(found, str):
         raise BadHistory(f"{name} is {found!r}: a text is expected")
@@ -231,6 +235,7 @@ def _text(value: dict[str, Any], name: str, default: str | None = None) -> str:
 
 
 def _time(value: dict[str, Any], name: str) -> int:
+    """Read a time in epoch ms; raises BadHistory."""
     found = value.get(name)
     if type(found) is not int or not 0 <= found < TIME_MAX_MS:
         raise BadHistory(f"{name} is {found!r}: epoch milliseconds are expected")
@@ -238,6 +243,7 @@ def _time(value: dict[str, Any], name: str) -> int:
 
 
 def _duration(value: dict[str, Any], name: str) -> float | None:
+    """Read a duration in ms; None if it is null or missing. Raises BadHistory."""
     found = value.get(name)
     if found is None:
         return None
@@ -257,6 +263,7 @@ def _span(value: dict[str, Any]) -> int | None:
 
 
 def _list(value: dict[str, Any], name: str) -> list[Any]:
+    """Read a list member of at most MEMBERS_MAX items; raises BadHistory."""
     found = value.get(name)
     if not isinstance(found, list) or len(found) > MEMBERS_MAX:
         raise BadHistory(f"{name} is no list of up to {MEMBERS_MAX}")
@@ -264,6 +271,7 @@ def _list(value: dict[str, Any], name: str) -> list[Any]:
 
 
 def _texts(value: dict[str, Any], name: str) -> list[str]:
+    """Read a list of texts; raises BadHistory."""
     found = _list(value, name)
     if not all(isinstance(one, str) for one in found):
         raise BadHistory(f"{name} is no list of texts")
@@ -271,6 +279,7 @@ def _texts(value: dict[str, Any], name: str) -> list[str]:
 
 
 def _queues(found: list[Any], name: str) -> list[Queue]:
+    """Read a list of [broker name, queue id]; raises BadHistory."""
     made: list[Queue] = []
     for one in found:
         if not isinstance(one, list) or len(one) != 2:
@@ -283,6 +292,7 @@ def _queues(found: list[Any], name: str) -> list[Queue]:
 
 
 def _assignment(value: dict[str, Any], name: str) -> dict[str, list[Queue]]:
+    """Read an assignment: the queues of each client. Raises BadHistory."""
     found = value.get(name)
     if not isinstance(found, dict) or len(found) > MEMBERS_MAX:
         raise BadHistory(f"{name} is no object of clients and their queues")

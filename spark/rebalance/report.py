@@ -39,13 +39,13 @@ _ROWS: Final[tuple[tuple[str, Callable[["StrategySummary"], Any], str], ...]] = 
     ("queues moved", lambda one: one.moved, ",.0f"),
     ("had to move", lambda one: one.moved_min, ",.0f"),
     ("moved beyond the minimum", lambda one: one.moved - one.moved_min, ",.0f"),
-    ("time p50, ms", lambda one: _at(one.time_consumed_ms, 0), ",.0f"),
-    ("time p99, ms", lambda one: _at(one.time_consumed_ms, 2), ",.0f"),
-    ("time at most, ms", lambda one: _at(one.time_consumed_ms, 3), ",.0f"),
-    ("computing p99, ms", lambda one: _at(one.compute_ms, 2), ",.2f"),
-    ("two owners p99, ms", lambda one: _at(one.overlap_ms, 2), ",.0f"),
-    ("two owners at most, ms", lambda one: _at(one.overlap_ms, 3), ",.0f"),
-    ("no owner at most, ms", lambda one: _at(one.unowned_ms, 3), ",.0f"),
+    ("time p50, ms", lambda one: _item_or_none(one.time_consumed_ms, 0), ",.0f"),
+    ("time p99, ms", lambda one: _item_or_none(one.time_consumed_ms, 2), ",.0f"),
+    ("time at most, ms", lambda one: _item_or_none(one.time_consumed_ms, 3), ",.0f"),
+    ("computing p99, ms", lambda one: _item_or_none(one.compute_ms, 2), ",.2f"),
+    ("two owners p99, ms", lambda one: _item_or_none(one.overlap_ms, 2), ",.0f"),
+    ("two owners at most, ms", lambda one: _item_or_none(one.overlap_ms, 3), ",.0f"),
+    ("no owner at most, ms", lambda one: _item_or_none(one.unowned_ms, 3), ",.0f"),
     ("not settled before the next", lambda one: one.unsettled, ",.0f"),
     ("faulty", lambda one: one.faulty, ",.0f"),
 )
@@ -81,15 +81,17 @@ def render(result: "RebalanceResult", points: Mapping[str, Sequence[Point]]) -> 
 
 
 def _table(strategies: Sequence["StrategySummary"]) -> Iterable[str]:
+    """Yield the HTML of the table with a column for each strategy."""
     names = "".join(f"<th>{_escaped(one.allocator)}</th>" for one in strategies)
     yield f"<table><tr><th></th>{names}</tr>"
     for name, value, form in _ROWS:
-        cells = "".join(f"<td>{_shown(value(one), form)}</td>" for one in strategies)
+        cells = "".join(f"<td>{_number_text(value(one), form)}</td>" for one in strategies)
         yield f"<tr><td>{name}</td>{cells}</tr>"
     yield "</table>"
 
 
 def _plots(points: Mapping[str, Sequence[Point]]) -> Iterable[str]:
+    """Yield the HTML of a plot for each measure that has values."""
     drawn = list(points.items())[:STRATEGIES_MAX]
     key = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{_escaped(name)}</span>'
@@ -105,14 +107,17 @@ def _plots(points: Mapping[str, Sequence[Point]]) -> Iterable[str]:
             yield f"<figcaption>{key}by the number of the rebalance</figcaption></figure>"
 
 
-def _at(found: Sequence[float] | None, index: int) -> float | None:
+def _item_or_none(found: Sequence[float] | None, index: int) -> float | None:
+    """Return the item at this index; None without a list."""
     return None if found is None else found[index]
 
 
-def _shown(value: float | None, form: str) -> str:
+def _number_text(value: float | None, form: str) -> str:
+    """Format a number by `form`; None is a dash."""
     return "–" if value is None else format(value, form)
 
 
 def _escaped(text: str) -> str:
+    """Return a name from a history for HTML: escaped, at most 200 characters."""
     clean = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
     return html.escape(clean[:200], quote=True)

@@ -68,6 +68,7 @@ def send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
 
 
 async def _send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
+    """Send all rows, batch by batch, and return their number."""
     sent = 0
     producer: Producer | None = None
     async with AsyncExitStack() as stack:
@@ -96,6 +97,7 @@ async def _send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
 
 
 async def _send_messages(producer: Producer, rows: Sequence[Message], in_flight: int) -> None:
+    """Send messages, at most `in_flight` requests at a time; raises the first failure."""
     gate = asyncio.Semaphore(in_flight)
 
     async def run(requests: Sequence[Sequence[Message]]) -> None:
@@ -108,13 +110,14 @@ async def _send_messages(producer: Producer, rows: Sequence[Message], in_flight:
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            for requests in chains(rows):
+            for requests in request_chains(rows):
                 tasks.create_task(run(requests))
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
 
 
 def _check(result: SendResult) -> None:
+    """Raises NotSafe unless the message was stored as safely as configured."""
     if result.status is not SendStatus.SEND_OK:
         raise NotSafe(
             f"a message of {result.queue.topic} was stored by {result.queue.broker_name}, which"
@@ -122,7 +125,7 @@ def _check(result: SendResult) -> None:
         )
 
 
-def chains(rows: Iterable[Message]) -> Iterator[list[list[Message]]]:
+def request_chains(rows: Iterable[Message]) -> Iterator[list[list[Message]]]:
     """Yield chains of requests, each a list of messages; a chain's requests are sent in sequence.
 
     Messages with the same sharding key form a chain, so they are stored in order. Other chains have
@@ -164,6 +167,7 @@ def messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[Message]:
 
 
 def _message(row: Mapping[str, Any], topic: str | None) -> Message:
+    """Make the message of a row; raises InvalidArgument."""
     body, keys = row["body"], row.get("keys") or ()
     own = row.get("topic") if topic is None else topic
     if not own:

@@ -102,6 +102,7 @@ def check_columns(schema: StructType, *, named: bool) -> None:
 
 
 def _number(texts: Mapping[str, str], name: str, default: int) -> int:
+    """Read an option that is a number of at least 1; raises BadOption."""
     text = texts.get(name, str(default))
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise BadOption(f"{name} is {text!r}, but must be a number of at least 1")
@@ -120,11 +121,11 @@ class TopicWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the number of rows; they were sent already."""
-        logger.info("%d messages were sent", _rows(messages))
+        logger.info("%d messages were sent", _sent_rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the number of rows that were sent before the failure; they stay in the topic."""
-        logger.warning("%d messages were sent before the write failed", _rows(messages))
+        logger.warning("%d messages were sent before the write failed", _sent_rows(messages))
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -139,13 +140,14 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log the number of rows; they were sent already."""
-        logger.info("%d messages of batch %d were sent", _rows(messages), batchId)
+        logger.info("%d messages of batch %d were sent", _sent_rows(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log the number of rows that were sent before the failure; they stay in the topic."""
-        sent = _rows(messages)
+        sent = _sent_rows(messages)
         logger.warning("%d messages of batch %d were sent before it failed", sent, batchId)
 
 
-def _rows(messages: list[WriterCommitMessage | None]) -> int:
+def _sent_rows(messages: list[WriterCommitMessage | None]) -> int:
+    """Return the number of rows that the tasks of a write sent."""
     return sum(one.rows for one in messages if isinstance(one, Sent))

@@ -46,7 +46,7 @@ class LogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return FORMAT."""
+        """Return the name of the format for Spark's readers and writers."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -59,7 +59,7 @@ class LogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
         """Make the reader of a stream for the columns of `schema`."""
-        options, columns = parse(self._given(schema)), wanted(schema)
+        options, columns = parse(self._given(schema)), requested_schema(schema)
         return LogStreamReader(options, columns, make_query(options, columns))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -84,7 +84,7 @@ class WrongSchema(ValueError):
     """A schema that does not fit the table."""
 
 
-def wanted(schema: StructType) -> pa.Schema:
+def requested_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark requested: columns in any order, types as in the table.
 
     Nullability is Spark's: it accepts only batches with the same. Raises WrongSchema,
@@ -106,7 +106,7 @@ class LogReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = wanted(schema)
+        self._schema = requested_schema(schema)
         self._query = make_query(options, self._schema)
 
     def partitions(self) -> list[LogPartition]:

@@ -154,6 +154,7 @@ def likely_batch_rows(columns: Iterable[str]) -> int:
 
 
 def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the locations of the options `path` and `paths`; raises BadOption."""
     found = [texts["path"]] if texts.get("path") else []
     if texts.get("paths"):
         try:
@@ -172,7 +173,8 @@ def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _topics(texts: Mapping[str, str]) -> frozenset[str] | None:
-    """Parse a comma list, or a JSON list for names with commas."""
+    """Parse the option `topics`, a comma list, or a JSON list for names with commas; None: all
+    topics."""
     if "topics" not in texts:
         return None
     text = texts["topics"].strip()
@@ -188,6 +190,7 @@ def _topics(texts: Mapping[str, str]) -> frozenset[str] | None:
 
 
 def _queue_ids(texts: Mapping[str, str]) -> frozenset[int] | None:
+    """Parse the option `queues`, a comma list; None: all queues."""
     if "queues" not in texts:
         return None
     numbers = [one.strip() for one in texts["queues"].split(",")]
@@ -202,6 +205,7 @@ def _is_number(text: str) -> bool:
 
 
 def _time(texts: Mapping[str, str], name: str) -> int | None:
+    """Parse a time option as epoch ms; None if it is not given."""
     if name not in texts:
         return None
     try:
@@ -211,6 +215,7 @@ def _time(texts: Mapping[str, str], name: str) -> int | None:
 
 
 def _log_offset(texts: Mapping[str, str], name: str) -> int | None:
+    """Parse a log offset option; None if it is not given. Raises BadOption."""
     if name not in texts:
         return None
     text = texts[name].strip()
@@ -220,6 +225,7 @@ def _log_offset(texts: Mapping[str, str], name: str) -> int | None:
 
 
 def _boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
+    """Parse an option that is true or false; raises BadOption."""
     text = texts.get(name, str(default)).strip().lower()
     if text not in _BOOLEANS:
         raise BadOption(f"{name} is {texts[name]!r}, but must be true or false")
@@ -227,6 +233,8 @@ def _boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _number(texts: Mapping[str, str], name: str, default: int, least: int) -> int:
+    """Parse a number option with an optional unit (k, m, g or t: powers of 1024); raises
+    BadOption below `least`."""
     if name not in texts:
         return default
     match = _SIZE.fullmatch(texts[name].strip())

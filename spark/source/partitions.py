@@ -120,10 +120,10 @@ def open_store(options: SourceOptions, location: str) -> LogTable:
 def on_damage(options: SourceOptions, location: str) -> OnDamage | None:
     """Return the handler of damage, which logs a warning (`skip_damaged`); None: damage ends the
     query."""
-    return partial(_pass_over, location) if options.skip_damaged else None
+    return partial(_warn_of_damage, location) if options.skip_damaged else None
 
 
-def _pass_over(location: str, damage: Deviation) -> None:
+def _warn_of_damage(location: str, damage: Deviation) -> None:
     logger.warning(
         "%s: %s is damaged at byte %d, which is passed over: %s",
         location,

@@ -38,7 +38,8 @@ class BadPosition(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Place in a stream; see the module."""
+    """Place in a stream of a store's log, up to which all bytes were read, with the epochs
+    before it."""
 
     log_offset: LogOffset
     """All bytes before it were read."""
@@ -64,6 +65,7 @@ def decode_position(value: object) -> Position:
 
 
 def _entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
+    """Read the epoch list `pairs` of the position `value`; raises BadPosition."""
     try:
         found = Epochs.from_pairs((epoch, start) for epoch, start in pairs)  # type: ignore[attr-defined]
     except (ValueError, TypeError) as error:
@@ -110,14 +112,14 @@ class StreamExpired(StoreError):
 def judge(table: LogTable, position: Position) -> StreamVerdict:
     """Compare a position with the log that `table` was opened on; raises nothing."""
     at = position.log_offset
-    common = _common(table, position)
+    common = _common_end(table, position)
     if common is None and at >= table.min:
         why = "its epoch list has nothing in common with the earlier list"
-        return StreamVerdict(Fate.CUT, table.min, _cut(table, position, why))
+        return StreamVerdict(Fate.CUT, table.min, _truncation_text(table, position, why))
     if common is not None and common < at:
         why = f"the two part at {common}"
         return StreamVerdict(
-            Fate.CUT, LogOffset(max(common, table.min)), _cut(table, position, why)
+            Fate.CUT, LogOffset(max(common, table.min)), _truncation_text(table, position, why)
         )
     if at < table.min:
         reason = (
@@ -128,16 +130,14 @@ def judge(table: LogTable, position: Position) -> StreamVerdict:
     return StreamVerdict(Fate.SAME, at)
 
 
-def _common(table: LogTable, position: Position) -> LogOffset | None:
-    """Return the log offset up to which the log that was read equals the present one.
-
-    None if the two epoch lists have nothing in common.
-    """
+def _common_end(table: LogTable, position: Position) -> LogOffset | None:
+    """Return the log offset up to which the log that was read equals the present one. None if
+    the two epoch lists have nothing in common."""
     at = position.log_offset
     if position.entries and len(table.epochs):
         return consistent_point(Epochs.from_pairs(position.entries), at, table.epochs, table.end)
     if position.epoch != NO_EPOCH and at > table.min:
-        return _labelled_alike(table, position)
+        return _common_end_by_epoch(table, position)
     if at <= table.min:
         return at
     if at > table.end:
@@ -145,7 +145,7 @@ def _common(table: LogTable, position: Position) -> LogOffset | None:
     return at if _is_boundary(table, at) else table.min
 
 
-def _labelled_alike(table: LogTable, position: Position) -> LogOffset | None:
+def _common_end_by_epoch(table: LogTable, position: Position) -> LogOffset | None:
     """Return the common end for a position with an epoch but no list: the best that it allows."""
     at, epochs = position.log_offset, table.epochs
     if at <= table.end and table.epoch_at(at - 1) == position.epoch:
@@ -167,7 +167,8 @@ def _is_boundary(table: LogTable, at: LogOffset) -> bool:
     return behind == at or (behind in bases and max(b for b in bases if b <= at) < behind)
 
 
-def _cut(table: LogTable, position: Position, why: str) -> str:
+def _truncation_text(table: LogTable, position: Position, why: str) -> str:
+    """Return a sentence about a log that was truncated below a position; `why` is its end."""
     at = position.log_offset
     now = table.epoch_at(at - 1)
     if at > table.end:

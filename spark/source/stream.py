@@ -79,9 +79,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for location in self._options.paths:
             table = open_store(self._options, location)
             if location in given:
-                offsets[location] = _given(location, table, given[location]).encode()
+                offsets[location] = _start_position(location, table, given[location]).encode()
             else:
-                at = self._end(table) if text == LATEST else table.min
+                at = self._readable_end(table) if text == LATEST else table.min
                 offsets[location] = position_at(table, at).encode()
         return offsets
 
@@ -102,7 +102,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for location in self._options.paths:
             table = open_store(self._options, location)
             at = self._resume(table, self._position(start, location, table))
-            end = max(at, self._end(table))
+            end = max(at, self._readable_end(table))
             if share is not None and at + share < end:
                 end = min(end, table.boundary(at + share))
             if self._last is not None and location in self._last:
@@ -121,7 +121,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends: Offsets = {}
         for location in self._options.paths:
             table = open_store(self._options, location)
-            ends[location] = position_at(table, self._end(table)).encode()
+            ends[location] = position_at(table, self._readable_end(table)).encode()
         return ends
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -129,7 +129,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = {}
         for location in self._options.paths:
             table = open_store(self._options, location)
-            self._last[location] = self._end(table)
+            self._last[location] = self._readable_end(table)
 
     def partitions(self, start: Offsets, end: Offsets) -> list[StreamPartition]:
         """Return the ranges of logs from `start` to `end`; a store without new bytes has none."""
@@ -169,7 +169,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             failed = error
         verdict = judge(open_store(self._options, partition.location), partition.position)
         if verdict.fate is Fate.CUT:
-            self._tell(verdict)
+            self._report(verdict)
         elif isinstance(failed, SegmentGone):
             text = f"{failed}; with failOnDataLoss=false the stream continues after it"
             _raise_or_warn(StreamExpired(text), self._options.fail_on_data_loss)
@@ -182,19 +182,19 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return decode_position(start[location])
         return position_at(table, table.min)
 
-    def _end(self, table: LogTable) -> LogOffset:
+    def _readable_end(self, table: LogTable) -> LogOffset:
+        """Return the log offset up to which the stream may read a store now."""
         return table.confirmed_end if self._options.confirmed else table.end
 
     def _resume(self, table: LogTable, position: Position) -> LogOffset:
-        """Return where to continue after a position.
-
-        Raises StreamCut, StreamExpired unless disabled.
-        """
+        """Return the log offset at which to continue after a position. Raises StreamCut,
+        StreamExpired unless disabled."""
         verdict = judge(table, position)
-        self._tell(verdict)
+        self._report(verdict)
         return verdict.resume
 
-    def _tell(self, verdict: StreamVerdict) -> None:
+    def _report(self, verdict: StreamVerdict) -> None:
+        """Raise or log the error of a truncated or expired position, as the options demand."""
         options = self._options
         if verdict.fate is Fate.CUT:
             advice = f"; with failOnTruncation=false the stream goes on at {verdict.resume}"
@@ -205,12 +205,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _raise_or_warn(error: StoreError, raised: bool) -> None:
+    """Raise the error if `raised`, else log it as a warning."""
     if raised:
         raise error
     logger.warning("%s", error)
 
 
 def _parse_offsets(text: str, paths: tuple[str, ...]) -> Mapping[str, Any]:
+    """Parse the option startingOffsets as positions by store; raises BadOption."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -225,8 +227,8 @@ def _parse_offsets(text: str, paths: tuple[str, ...]) -> Mapping[str, Any]:
     return found
 
 
-def _given(location: str, table: LogTable, value: object) -> Position:
-    """Return the position that a user chose; a plain log offset is used as it is."""
+def _start_position(location: str, table: LogTable, value: object) -> Position:
+    """Return the position that a user chose for a store; a plain log offset is used as it is."""
     try:
         if isinstance(value, int):
             return position_at(table, table.boundary(value))

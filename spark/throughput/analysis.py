@@ -56,8 +56,9 @@ class Tables(Protocol):
     def at_least(self, table: Table, column: str, least: int) -> Table:
         """Return the rows whose column is not below `least`."""
 
-    def added(self, cells: Table, keys: Sequence[str]) -> Table:
-        """Return the cells added up by `keys`; the columns are SUMS, with nulls for other keys."""
+    def summed(self, cells: Table, keys: Sequence[str]) -> Table:
+        """Return the sums of the cells by `keys`: a row with the columns SUMS for each value of
+        the keys, with nulls for other keys."""
 
     def union(self, *tables: Table) -> Table:
         """Return the rows of all tables, which have the same columns."""
@@ -96,7 +97,7 @@ def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int)
     totals = {**everything[0], **_totals(tables, queues, hosts, gaps, stalls, steps)}
     step_s = step_seconds(totals["first_ms"] or 0, totals["last_ms"] or 0)
     stepped = tables.by_time_step(levels.measured, step_s)
-    histograms = tables.added(levels.base, ("metric", "bucket"))
+    histograms = tables.summed(levels.base, ("metric", "bucket"))
     return Throughput(
         stores=stores,
         totals=readable(totals),
@@ -106,7 +107,7 @@ def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int)
         hosts=shown(tables, hosts, "messages desc", "store", "born_host"),
         gaps=shown(tables, gaps, "missing desc", *QUEUE, "first_missing"),
         stalls=shown(tables, stalls, "silent_ms desc", "level", *QUEUE),
-        silences=_longest(tables, silences),
+        silences=_longest_silences(tables, silences),
         clock_steps=shown(tables, steps, "back_ms desc", "store"),
         stall_seconds=stall_s,
         step_seconds=step_s,
@@ -127,12 +128,15 @@ class PlaceFigures:
         self.measured = tables.where(cells, "metric", MEASURED)
         self._offsets = tables.where(cells, "metric", ("offset", "unqueued", "batch"))
         self._sizes = tables.where(cells, "metric", ("size",))
-        self.base = tables.cached(tables.added(self.measured, (*KEYS, "metric", "bucket")))
+        self.base = tables.cached(tables.summed(self.measured, (*KEYS, "metric", "bucket")))
 
     def table(self, keys: tuple[str, ...]) -> Table:
         """Return the columns of statistics.place_statistics for each value of `keys`, without keys
         one row; for QUEUE the columns of statistics.queue_statistics."""
-        parts = [self._tables.added(self.base, (*keys, "metric", "bucket")), self._seconds(keys)]
+        parts = [
+            self._tables.summed(self.base, (*keys, "metric", "bucket")),
+            self._seconds(keys),
+        ]
         if keys == QUEUE:
             parts.append(self._offsets)
         return self._tables.derived(self._tables.union(*parts), by_place(keys))
@@ -147,13 +151,14 @@ class PlaceFigures:
         )
 
     def _seconds(self, keys: Sequence[str]) -> Table:
-        """Return the sizes of each second."""
-        return self._tables.added(self._sizes, (*keys, "metric", "second"))
+        """Return the cells of sizes, added up by `keys` and second."""
+        return self._tables.summed(self._sizes, (*keys, "metric", "second"))
 
 
 def _totals(
     tables: Tables, queues: Table, hosts: Table, gaps: Table, stalls: Table, steps: Table
 ) -> Row:
+    """Return the counts of all tables as one row."""
     summed = ("duplicate_offsets", "records_without_queue_offset", "batch_records")
     by_level = {level: tables.where(stalls, "level", (level,)) for level in events.LEVELS}
     return {
@@ -182,7 +187,8 @@ def shown(tables: Tables, table: Table, *order: str) -> Shown:
     return Shown(first, tables.totals(table, {"rows": "count"})["rows"])
 
 
-def _longest(tables: Tables, silences: Table) -> tuple[Row, ...]:
+def _longest_silences(tables: Tables, silences: Table) -> tuple[Row, ...]:
+    """Return the longest silences of each level, SILENCES_SHOWN at most."""
     order = ("silent_ms desc", *QUEUE, "from_ms")
     return tuple(
         readable(row)
@@ -194,7 +200,8 @@ def _longest(tables: Tables, silences: Table) -> tuple[Row, ...]:
 
 
 def _over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
-    added = tables.added(stepped, ("second", "metric", "bucket"))
+    """Return the traffic of all stores in each time step."""
+    added = tables.summed(stepped, ("second", "metric", "bucket"))
     rows = tables.first(tables.derived(added, by_second(("second",))), ("second",))
     return tuple(
         {"start_s": row["second"], **{name: row[name] for name in OVER_TIME}} for row in rows
@@ -202,10 +209,11 @@ def _over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
 
 
 def _topics_over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
+    """Return messages and bytes of the TOPICS_DRAWN largest topics in each time step."""
     sizes = tables.where(stepped, "metric", ("size",))
-    largest = tables.first(tables.added(sizes, ("topic",)), ("total desc", "topic"), TOPICS_DRAWN)
+    largest = tables.first(tables.summed(sizes, ("topic",)), ("total desc", "topic"), TOPICS_DRAWN)
     drawn = tables.where(sizes, "topic", [str(row["topic"]) for row in largest])
-    rows = tables.first(tables.added(drawn, ("topic", "second")), ("topic", "second"))
+    rows = tables.first(tables.summed(drawn, ("topic", "second")), ("topic", "second"))
     return tuple(
         {
             "topic": row["topic"],

@@ -81,7 +81,7 @@ TRANSACTION, PREPARED, ROLLED_BACK = 0xC, 0x4, 0xC
 INNER_BATCH = 0x80
 
 
-def counted(
+def count_cells(
     batches: Iterable[pa.RecordBatch], *, with_ports: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of cells (columns CELL) that count the records of `batches`, which have the
@@ -100,6 +100,7 @@ def counted(
 
 
 def _cells(table: pa.Table, with_ports: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the cells of all metrics for a table of records."""
     stores, topics = _coded(table, "store"), _coded(table, "topic")
     hosts = _coded(table, "born_host")
     if not with_ports:
@@ -110,24 +111,24 @@ def _cells(table: pa.Table, with_ports: bool) -> Iterator[pa.RecordBatch]:
     place = {**queue, "born_host": hosts[0], "second": _div(store_ms, 1000)}
     for metric, column in ((SIZE, "size"), (BODY, "body_size")):
         sizes = _numbers(table, column)
-        found = _added({**place, "bucket": buckets_of(sizes)}, sizes, store_ms)
+        found = _add_up({**place, "bucket": buckets_of(sizes)}, sizes, store_ms)
         yield _batch(found, names, np.full(len(found), METRICS.index(metric)))
     is_born = (born_ms > 0) & (np.abs(store_ms - born_ms) <= LATE_MS_MAX)
     late_ms = np.where(is_born, np.abs(store_ms - born_ms), 0)
     kinds = np.where(born_ms > store_ms, METRICS.index(SKEWED), METRICS.index(LATENCY))
     kinds = np.where(is_born, kinds, METRICS.index(UNBORN))
-    found = _added({**place, "metric": kinds, "bucket": buckets_of(late_ms)}, late_ms, store_ms)
+    found = _add_up({**place, "metric": kinds, "bucket": buckets_of(late_ms)}, late_ms, store_ms)
     yield _batch(found, names, found["metric"].to_numpy())
-    found = _of_offsets(queue, table, store_ms)
+    found = _offset_cells(queue, table, store_ms)
     yield _batch(found, names, found["metric"].to_numpy())
     at = _numbers(table, "log_offset")
-    found = _added({"store": stores[0], "bucket": store_ms}, at, store_ms)
+    found = _add_up({"store": stores[0], "bucket": store_ms}, at, store_ms)
     zeros = pa.array(np.zeros(len(found), np.int64))
     found = found.set_column(found.column_names.index("total"), "total", zeros)
     yield _batch(found, names, np.full(len(found), METRICS.index(CLOCK)))
 
 
-def _of_offsets(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> pa.Table:
+def _offset_cells(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> pa.Table:
     """Return the cells of queue offsets, with a bit for each offset that any record has."""
     offsets, flags = _numbers(table, "queue_offset"), _numbers(table, "sys_flag")
     transaction = flags & TRANSACTION
@@ -137,7 +138,7 @@ def _of_offsets(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> p
     bit = np.left_shift(np.int64(1), offsets & (OFFSETS_A_CELL - 1))
     keys = {**queue, "metric": kinds, "bucket": _div(offsets, OFFSETS_A_CELL)}
     bits = np.where(kinds == METRICS.index(OFFSET), bit, 0)
-    single = _added({**keys, "bits": bits}, offsets, store_ms)
+    single = _add_up({**keys, "bits": bits}, offsets, store_ms)
     merged = single.group_by(list(keys), use_threads=False).aggregate(
         [
             ("messages", "sum"),
@@ -152,8 +153,9 @@ def _of_offsets(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> p
     return merged.rename_columns([_plain(name) for name in merged.column_names])
 
 
-def _added(keys: Mapping[str, Ints], values: Ints, store_ms: Ints) -> pa.Table:
-    """Return one row for each combination of keys."""
+def _add_up(keys: Mapping[str, Ints], values: Ints, store_ms: Ints) -> pa.Table:
+    """Return a row for each combination of `keys`, with count, sum, minimum and maximum of
+    `values` and the limits of the store time."""
     table = pa.table({**keys, "value": values, "ms": store_ms})
     found = table.group_by(list(keys), use_threads=False).aggregate(
         [
@@ -207,30 +209,33 @@ def _batch(
 
 
 def _coded(table: pa.Table, name: str) -> tuple[Ints, pa.Array]:
-    """Return (for each row the index of its text, the texts)."""
+    """Return (for each row the index of its text, the texts) of a text column."""
     coded = table[name].combine_chunks().dictionary_encode()
     return coded.indices.to_numpy().astype(np.int64), coded.dictionary
 
 
 def _without_ports(hosts: tuple[Ints, pa.Array]) -> tuple[Ints, pa.Array]:
-    """Reduce "ip:port" to `ip` and "[ip]:port" to `[ip]`."""
+    """Reduce "ip:port" to `ip` and "[ip]:port" to `[ip]` in the texts of (indices, texts)."""
     codes, texts = hosts
     bare = pa.array([_host(text) for text in texts.to_pylist()], pa.string()).dictionary_encode()
     return bare.indices.to_numpy().astype(np.int64)[codes], bare.dictionary
 
 
 def _host(text: str) -> str:
+    """Return "ip:port" without the port."""
     if text.startswith("["):
         return text.partition("]")[0] + "]"
     return text.partition(":")[0]
 
 
 def _numbers(table: pa.Table, name: str) -> Ints:
+    """Return a column as an array of int64."""
     numbers: Ints = table[name].to_numpy().astype(np.int64)
     return numbers
 
 
 def _ms(table: pa.Table, name: str) -> Ints:
+    """Return a timestamp column as epoch ms."""
     micros: Ints = table[name].cast(pa.int64()).to_numpy()
     return micros // 1000
 

@@ -39,7 +39,8 @@ def buckets_of(values: Ints) -> Ints:
 
 
 def bounds(bucket: int) -> tuple[int, int]:
-    """Return (the least value, the least value above) of the bucket with this number."""
+    """Return (the least value of the bucket with this number, the least value of the next
+    bucket)."""
     if bucket < EXACT_BELOW:
         return bucket, bucket + 1
     exponent = bucket // STEPS - 1

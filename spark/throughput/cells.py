@@ -46,7 +46,8 @@ _NOT_NUMBERS = {"level": pa.string(), **{name: CELL.field(name).type for name in
 
 
 class Cell(NamedTuple):
-    """A cell, or the sum of cells, with None for the keys that were added up; see the module."""
+    """A cell: the count, sum and limits of a metric's values with equal keys. The sum of cells
+    has None for the keys that were added up; see the module."""
 
     store: str | None
     topic: str | None
@@ -77,8 +78,8 @@ class Derivation:
     """Makes the rows of a group, without the keys. Spark sends it to its workers by its name."""
 
     def over(self, batches: Iterable[Sequence[pa.Array]]) -> Iterator[Row]:
-        """Yield the rows, with the keys, from batches of the columns SUMS that are sorted by `keys`
-        and `order`."""
+        """Yield the derived rows, each with its keys, from batches of the columns SUMS that are
+        sorted by `keys` and `order`."""
         at = [Cell._fields.index(key) for key in self.keys]
         for place, group in groupby(_cells(batches), lambda cell: tuple(cell[i] for i in at)):
             keys = dict(zip(self.keys, place, strict=True))
@@ -87,6 +88,7 @@ class Derivation:
 
 
 def _cells(batches: Iterable[Sequence[pa.Array]]) -> Iterator[Cell]:
+    """Yield the rows of batches as cells."""
     for batch in batches:
         yield from map(Cell._make, zip(*(column.to_pylist() for column in batch), strict=True))
 
@@ -98,6 +100,7 @@ def columns(*names: str) -> pa.Schema:
 
 
 def _type(name: str) -> pa.DataType:
+    """Return the Arrow type of a column of the job's tables by the column's name."""
     if name.endswith(("_avg", "_p50", "_p99", "_p999")):
         return pa.float64()
     return _NOT_NUMBERS.get(name, pa.int64())

@@ -32,6 +32,8 @@ Moment = tuple[int, int]
 
 
 def _gaps(cells: Iterable[Cell]) -> Iterator[Row]:
+    """Yield a row for each range of missing queue offsets of a queue; no rows for a queue with
+    batch records."""
     before: int | None = None
     for cell in cells:
         if cell.metric == "batch":
@@ -67,6 +69,7 @@ def silences(level: str) -> Derivation:
 
 
 def _silences(level: str, cells: Iterable[Cell]) -> Iterator[Row]:
+    """Yield a row for each silence between successive seconds with records."""
     for one, other in pairwise(cells):
         yield {
             "level": level,
@@ -78,6 +81,8 @@ def _silences(level: str, cells: Iterable[Cell]) -> Iterator[Row]:
 
 
 def _clock_steps(cells: Iterable[Cell]) -> Iterator[Row]:
+    """Yield a row for each step of store time that went back, from a store's cells of the metric
+    `clock`."""
     for (later_ms, later_at), late in groupby(_late(cells), itemgetter(0)):
         moments = [moment for _, moment in late]
         earlier_ms, earlier_at = min(moments)
@@ -92,10 +97,9 @@ def _clock_steps(cells: Iterable[Cell]) -> Iterator[Row]:
 
 
 def _late(cells: Iterable[Cell]) -> Iterator[tuple[Moment, Moment]]:
-    """Yield each millisecond out of order, by log offset, after the greatest one before it.
-
-    It is out of order if its last record lies after the first record of a later millisecond.
-    """
+    """Yield (the greatest millisecond before it, the late millisecond), both with log offset,
+    for each millisecond out of order, by log offset. It is out of order if its last record lies
+    after the first record of a later millisecond."""
     highest: Moment = (-(1 << 63), 0)
     ends: list[tuple[int, int]] = []  # the last records that lie ahead, by log offset
     for cell in cells:

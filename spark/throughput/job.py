@@ -31,7 +31,7 @@ from turbopump.spark.throughput.result import (
     Throughput,
     step_seconds,
 )
-from turbopump.spark.throughput.spark_tables import SparkTables, merged, single_row, stamped
+from turbopump.spark.throughput.spark_tables import SparkTables, merged, single_row, with_timestamps
 from turbopump.spark.throughput.statistics import by_second
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class ThroughputOptions:
-    """The options of the command line."""
+    """Input of the throughput job, as on its command line."""
 
     selection: RowSelection
     """Stores and rows to report on."""
@@ -64,10 +64,9 @@ class ThroughputOptions:
 
 
 def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
-    """Read the stores once, write the tables into `output` and the report, and return all results.
-
-    Raises JobError for bad options or an output that exists, OSError, and Spark's errors.
-    """
+    """Read the stores, write the tables into `output` and the report, and return all results.
+    The stores are read once, and again for the comparisons with `replicas` and a `copy`. Raises
+    JobError for bad options or an output that exists, OSError, and Spark's errors."""
     from turbopump.spark.throughput.source import counted_frame
 
     _check(options)
@@ -81,7 +80,7 @@ def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
     if options.copy is not None:
         origin = chosen.frame(spark, replicas.NEEDED)
         copy = replace(chosen, stores=(options.copy,)).frame(spark, replicas.NEEDED)
-        copies, written = _copies(spark, origin, copy, options)
+        copies, written = _compare_copy(spark, origin, copy, options)
         result = replace(result, copies=copies, written=result.written + written)
     return _with_report(result, options)
 
@@ -109,6 +108,8 @@ def run_local(options: ThroughputOptions) -> Throughput:
 
 
 def _with_report(result: Throughput, options: ThroughputOptions) -> Throughput:
+    """Write the HTML report, if it has a place, and return the result with its path among the
+    written ones."""
     place = _report_place(options)
     if place is not None:
         result = replace(result, written=(*result.written, str(place)))
@@ -140,27 +141,30 @@ def lag_of(spark: "SparkSession", leader: str, replica: str) -> ReplicaLag:
 
 
 def _seconds(tables: SparkTables, cells: "DataFrame") -> "DataFrame":
+    """Return the table `seconds`: the traffic of each topic, queue, producer host and second."""
     measured = tables.where(cells, "metric", MEASURED)
     return (
-        stamped(tables.derived(measured, by_second((*KEYS, "second"))))
+        with_timestamps(tables.derived(measured, by_second((*KEYS, "second"))))
         .selectExpr("*", "date_add(date'1970-01-01', cast(second div 86400 as int)) as day")
         .withColumnRenamed("second", "unix_second")
     )
 
 
-def _copies(
+def _compare_copy(
     spark: "SparkSession", origin: "DataFrame", copy: "DataFrame", options: ThroughputOptions
 ) -> tuple[CopyComparison, tuple[str, ...]]:
+    """Compare the stores with a copy; returns (comparison, paths of the tables written)."""
     tables = SparkTables(spark, options.output, overwrite=options.overwrite)
     try:
-        return _compared(tables, origin, copy, str(options.copy)), tuple(tables.written)
+        return _comparison(tables, origin, copy, str(options.copy)), tuple(tables.written)
     finally:
         tables.close()
 
 
-def _compared(
+def _comparison(
     tables: SparkTables, origin: "DataFrame", copy: "DataFrame", copy_store: str
 ) -> CopyComparison:
+    """Compare two frames of records by unique key, and write the table `copies`."""
     from pyspark.sql import functions as f
 
     pairs = tables.cached(replicas.join_replicas(origin, copy))
@@ -189,6 +193,7 @@ def _compared(
 
 
 def _check(options: ThroughputOptions) -> None:
+    """Raises JobError for impossible options or an output that exists."""
     if options.stall_seconds < 1:
         raise JobError("a stall is at least one second long")
     if options.output is not None and not options.overwrite and _is_local(options.output):
@@ -202,6 +207,7 @@ def _is_local(place: str) -> bool:
 
 
 def _report_place(options: ThroughputOptions) -> Path | None:
+    """Return the path of the HTML report; None: no report."""
     if options.html is not None:
         return Path(options.html)
     if options.output is None or not _is_local(options.output):
@@ -224,6 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(spark: "SparkSession", given: argparse.Namespace) -> int:
+    """Run the job by Spark and print its result; returns the exit code."""
     return _print(run(spark, _options(given)), given)
 
 
@@ -241,6 +248,7 @@ def _options(given: argparse.Namespace) -> ThroughputOptions:
 
 
 def _print(result: Throughput, given: argparse.Namespace) -> int:
+    """Print the result as text or JSON; returns the exit code."""
     print(result.to_json() if given.json else "\n".join(summary(result)))
     return 0
 

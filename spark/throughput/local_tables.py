@@ -15,7 +15,7 @@ from turbopump.spark.arrow import read_arrow
 from turbopump.spark.schema import ordered
 from turbopump.spark.selection import RowSelection
 from turbopump.spark.session import JobError
-from turbopump.spark.throughput.batches import CELL, KEYS, NEEDED, counted
+from turbopump.spark.throughput.batches import CELL, KEYS, NEEDED, count_cells
 from turbopump.spark.throughput.cells import SUMS, Derivation
 from turbopump.spark.throughput.result import Row
 
@@ -47,7 +47,7 @@ def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:
     columns = ordered(NEEDED)
     for _number, store in enumerate(selection.stores):
         reader = read_arrow(store, columns=columns, **selection.limits())
-        for batch in counted(reader, with_ports=with_ports):
+        for batch in count_cells(reader, with_ports=with_ports):
             parts.append(batch)
             if sum(part.num_rows for part in parts) >= MERGED_AT:
                 found, parts = merged(found, parts), []
@@ -97,8 +97,9 @@ class LocalTables:
         """Return the rows whose column is not below `least`."""
         return table.filter(pc.greater_equal(table[column], least))
 
-    def added(self, cells: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """Return the cells added up by `keys`: columns SUMS, null for other keys, `bits` 0."""
+    def summed(self, cells: pa.Table, keys: Sequence[str]) -> pa.Table:
+        """Return the sums of the cells by `keys`: a row with the columns SUMS for each value of
+        the keys, null for other keys, `bits` 0."""
         doubles = cells.cast(cells.schema.set(_TOTAL, SUMS.field(_TOTAL)))
         found = doubles.group_by(list(keys), use_threads=False).aggregate(_ADDED)
         made = {name: found[f"{name}_{function}"] for name, function in _ADDED}

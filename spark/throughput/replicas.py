@@ -218,6 +218,7 @@ def missing_inside(pairs: "DataFrame") -> "DataFrame":
 
 
 def _records(table: "DataFrame") -> "DataFrame":
+    """Return the columns of a table of records that the comparison of replicas needs."""
     return table.selectExpr(
         "topic",
         "queue_id",
@@ -231,6 +232,7 @@ def _records(table: "DataFrame") -> "DataFrame":
 
 
 def _blocks(records: "DataFrame") -> "DataFrame":
+    """Return a row for each block of a log, with a digest of its records."""
     return records.groupBy(*_exprs(f"log_offset div {BLOCK} as block")).agg(
         *_exprs(
             f"bit_xor({_RECORD}) as digest",
@@ -244,6 +246,8 @@ def _blocks(records: "DataFrame") -> "DataFrame":
 
 
 def _ends(blocks: "DataFrame") -> dict[str, int]:
+    """Return start, end, last store time (ms) and confirmed end of a log as `start`, `end`,
+    `last_ms`, `confirmed_end`; 0 without records."""
     row = _one(
         blocks.selectExpr(
             "min(start) as start",
@@ -258,7 +262,8 @@ def _ends(blocks: "DataFrame") -> dict[str, int]:
 def _first_difference(
     ours: "tuple[DataFrame, DataFrame]", theirs: "tuple[DataFrame, DataFrame]", start: int, end: int
 ) -> int | None:
-    """Return the first log offset in [start, end) at which the records differ."""
+    """Return the first log offset in [start, end) at which the records differ; None if they do
+    not."""
     one = ours[1].selectExpr("block", "digest as our_digest", "records as our_records")
     other = theirs[1].selectExpr("block", "digest as their_digest", "records as their_records")
     differing = (
@@ -290,6 +295,8 @@ def _first_difference(
 
 
 def _behind(records: "DataFrame", log_offset: int) -> dict[str, int]:
+    """Return the number of records from `log_offset` on, and the store time (ms) of the first,
+    as `records` and `first_ms`; 0 without records."""
     row = _one(
         records.where(f"log_offset >= {log_offset}").selectExpr(
             "count(1) as records", "min_by(store_ms, log_offset) as first_ms"
@@ -299,6 +306,7 @@ def _behind(records: "DataFrame", log_offset: int) -> dict[str, int]:
 
 
 def _one(frame: "DataFrame") -> dict[str, Any]:
+    """Return the only row of an aggregate, by column."""
     row = frame.first()
     assert row is not None, "an aggregate without keys has one row"
     return row.asDict()

@@ -52,9 +52,9 @@ def render(result: Throughput) -> str:
     parts = [
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
-        f"<title>Throughput of {escape(_stores(result))}</title>",
+        f"<title>Throughput of {escape(_stores_text(result))}</title>",
         f"<style>{_STYLE}</style></head><body>",
-        f"<h1>Throughput</h1><p>{escape(_stores(result))}</p>",
+        f"<h1>Throughput</h1><p>{escape(_stores_text(result))}</p>",
         f'<p class="note">{escape(_span(result))}. Percentiles are exact below {EXACT_BELOW} (ms,'
         f" bytes) and off by less than {ERROR_MAX:.1%} above. Times are store times in UTC.</p>",
         _facts(result),
@@ -71,7 +71,7 @@ def summary(result: Throughput) -> list[str]:
     """Return the result as lines for a terminal."""
     t: Mapping[str, Any] = result.totals
     lines = [
-        f"{_stores(result)}: {count(t['messages'])} messages, {size(t['bytes'])}, in"
+        f"{_stores_text(result)}: {count(t['messages'])} messages, {size(t['bytes'])}, in"
         f" {count(t['topics'])} topics and {count(t['queues'])} queues from"
         f" {count(t['hosts'])} producer hosts",
         f"time: {_span(result)}; at most {count(t['peak_messages_per_s'])} messages and"
@@ -143,17 +143,20 @@ def text(value: Any) -> str:
     return "–" if value is None else str(value)
 
 
-def _stores(result: Throughput) -> str:
+def _stores_text(result: Throughput) -> str:
+    """Return the names of the stores, of three at most."""
     names = ", ".join(result.stores[:3])
     return names + (f" and {len(result.stores) - 3} more" if len(result.stores) > 3 else "")
 
 
 def _span(result: Throughput) -> str:
+    """Return the times of the first and the last message as text."""
     first, last = result.totals.get("first_time"), result.totals.get("last_time")
     return f"from {first} to {last}" if first is not None else "no message"
 
 
 def _lag_line(lag: ReplicaLag) -> str:
+    """Return a replica's lag as one line of text."""
     line = (
         f"replica {lag.replica}: {count(lag.records_behind)} records and"
         f" {size(lag.bytes_behind)} behind {lag.leader}"
@@ -168,6 +171,7 @@ def _lag_line(lag: ReplicaLag) -> str:
 
 
 def _facts(result: Throughput) -> str:
+    """Return the HTML of the boxes with the most important numbers."""
     t: Mapping[str, Any] = result.totals
     facts = [
         (count(t["messages"]), "messages", False),
@@ -206,6 +210,7 @@ def _facts(result: Throughput) -> str:
 
 
 def _plots(result: Throughput) -> Iterable[str]:
+    """Yield the HTML of all plots."""
     if not result.over_time:
         return
     step, colour = result.step_seconds, plots.COLOURS
@@ -251,6 +256,8 @@ def _plots(result: Throughput) -> Iterable[str]:
 
 
 def _topic_lines(result: Throughput) -> list[tuple[str, list[tuple[float, float | None]]]]:
+    """Return (topic, its points as (start in s, messages per second)) for the largest topics,
+    and for all others together."""
     step = result.step_seconds
     of_topic: dict[str, list[Row]] = {}
     for row in result.topics_over_time:
@@ -273,7 +280,8 @@ def _topic_lines(result: Throughput) -> list[tuple[str, list[tuple[float, float 
 def _values(
     rows: Iterable[Row], key: str, step_s: int, *, per_s: bool = False
 ) -> list[tuple[float, float | None]]:
-    """Return (start, value) of rows; a missing step breaks the line."""
+    """Return (start in s, value) of rows, with `per_s` as a rate; a missing step breaks the
+    line."""
     points: list[tuple[float, float | None]] = []
     for row in rows:
         start, value = float(_as_number(row["start_s"])), row[key]
@@ -285,7 +293,7 @@ def _values(
 
 
 def _filled(rows: Sequence[Row], key: str, step_s: int) -> list[tuple[float, float | None]]:
-    """Return values per second, with 0 for each step without a row."""
+    """Return (start in s, value per second) of rows, with 0 for each step without a row."""
     there = dict(_values(rows, key, step_s, per_s=True))
     first, last = min(there), max(there)
     starts = (first + step_s * at for at in range(int((last - first) // step_s) + 1))
@@ -293,6 +301,8 @@ def _filled(rows: Sequence[Row], key: str, step_s: int) -> list[tuple[float, flo
 
 
 def _buckets(result: Throughput, metric: str) -> Iterable[tuple[int, int, int]]:
+    """Yield (least value, next bucket's least value, number of messages) of a metric's
+    histogram."""
     for row in result.histograms:
         if row["metric"] == metric:
             low, high = bounds(int(_as_number(row["bucket"])))
@@ -328,6 +338,7 @@ _LATENCY: tuple[Column, ...] = (
 
 
 def _tables(result: Throughput) -> Iterable[str]:
+    """Yield the HTML of all tables."""
     yield _table("Stores", result.by_store, (_PLACE[0], *_TRAFFIC, *_LATENCY))
     yield _table("Topics with most bytes", result.topics, (*_PLACE[:2], *_TRAFFIC, *_LATENCY))
     yield _table(
@@ -397,6 +408,7 @@ def _tables(result: Throughput) -> Iterable[str]:
 
 
 def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
+    """Yield the HTML about the lag of replicas."""
     yield "<h2>Replicas when they were read</h2>"
     yield (
         '<p class="note">Records are the same bytes on all replicas, so none shows when a replica'
@@ -425,6 +437,7 @@ def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
 
 
 def _copies(copies: CopyComparison) -> Iterable[str]:
+    """Yield the HTML about a copy in another group."""
     columns: tuple[Column, ...] = (
         ("copied", "copied", count),
         ("early", "negative delay", count),
@@ -455,11 +468,13 @@ def _copies(copies: CopyComparison) -> Iterable[str]:
 
 
 def _step_of(rows: Sequence[Row]) -> int:
+    """Return the width of the time steps of rows, in s."""
     starts = [int(_as_number(row["start_s"])) for row in rows]
     return min((b - a for a, b in pairwise(starts)), default=1)
 
 
 def _unix_s(value: object) -> float:
+    """Return a time of a row in seconds since 1970."""
     try:
         return datetime.fromisoformat(str(value)).timestamp()
     except ValueError:
@@ -467,6 +482,7 @@ def _unix_s(value: object) -> float:
 
 
 def _figure(svg: str, keys: Sequence[tuple[str, str]]) -> str:
+    """Return the HTML of a plot with a legend of (name, colour)."""
     legend = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{escape(name)}</span>'
         for name, colour in keys
@@ -475,6 +491,7 @@ def _figure(svg: str, keys: Sequence[tuple[str, str]]) -> str:
 
 
 def _table(title: str, shown: Shown, columns: Sequence[Column]) -> str:
+    """Return the HTML of a table."""
     heading = f"<h2>{escape(title)}</h2>" if title else ""
     if not shown.rows:
         return f'{heading}<p class="note">None.</p>'

@@ -20,7 +20,7 @@ from turbopump.spark.schema import arrow_schema, ordered
 from turbopump.spark.selection import RowSelection
 from turbopump.spark.source.format import LogReader, register
 from turbopump.spark.source.options import SourceOptions
-from turbopump.spark.throughput.batches import CELL, NEEDED, counted
+from turbopump.spark.throughput.batches import CELL, NEEDED, count_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,4 +84,4 @@ class CellReader(LogReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the cells of a partition's records."""
-        return counted(super().read(partition), with_ports=self._with_ports)
+        return count_cells(super().read(partition), with_ports=self._with_ports)

@@ -50,7 +50,7 @@ class SparkTables:
         Columns of epoch ms become timestamps and are renamed (`first_ms`: `first_time`, see
         TIMES). Without an output folder the table is computed at its first use.
         """
-        return self.write(name, stamped(frame))
+        return self.write(name, with_timestamps(frame))
 
     def write(
         self, name: str, frame: "DataFrame", *partitioned_by: str, is_large: bool = False
@@ -86,8 +86,9 @@ class SparkTables:
         """Return the rows whose column is not below `least`."""
         return frame.where(exprs(column)[0] >= least)
 
-    def added(self, cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-        """Return the cells added up by `keys`: columns SUMS, null for other keys, `bits` 0."""
+    def summed(self, cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+        """Return the sums of the cells by `keys`: a row with the columns SUMS for each value of
+        the keys, null for other keys, `bits` 0."""
         sums = cells.groupBy(*keys).agg(*exprs(*(f"{made} as {n}" for n, made in ADDED.items())))
         types = {field.name: field.dataType.simpleString() for field in cells.schema.fields}
         return sums.selectExpr(
@@ -106,7 +107,7 @@ class SparkTables:
 
     def by_time_step(self, cells: "DataFrame", step_s: int) -> "DataFrame":
         """Return the cells with each second rounded down to a multiple of `step_s`."""
-        return cells.withColumn("second", step_of("second", step_s))
+        return cells.withColumn("second", time_step_column("second", step_s))
 
     def derived(self, cells: "DataFrame", derivation: Derivation) -> "DataFrame":
         """Return the lazy table that the derivation makes from cells with the columns SUMS; it runs
@@ -137,7 +138,7 @@ class SparkTables:
     ) -> tuple[Row, ...]:
         """Compute and return the first `limit` rows, None: all, by `column` or `column desc`, nulls
         last; see `rows`."""
-        ordered = frame.orderBy(*map(_sorting, order))
+        ordered = frame.orderBy(*map(_sort_column, order))
         return all_rows(ordered if limit is None else ordered.limit(limit))
 
     def totals(self, frame: "DataFrame", wanted: Mapping[str, str]) -> Row:
@@ -179,6 +180,7 @@ def in_lists(derivation: Derivation, batches: Iterator[Sequence[pa.Array]]) -> I
 
 
 def _lists(rows: list[Row], size: int, schema: pa.Schema) -> pa.Array:
+    """Return an array of `size` lists, the first of which has all rows."""
     structs = pa.RecordBatch.from_pylist(rows, schema).to_struct_array()
     offsets = pa.array([0] + [len(rows)] * size, pa.int32())
     return pa.ListArray.from_arrays(offsets, structs)
@@ -200,12 +202,12 @@ def merged(counted: "DataFrame") -> "DataFrame":
     )
 
 
-def step_of(second: str, step_s: int) -> "Column":
+def time_step_column(second: str, step_s: int) -> "Column":
     """Return a Spark column: the column `second` rounded down to a multiple of `step_s`."""
     return exprs(f"{second} - pmod({second}, {step_s}L)")[0]
 
 
-def stamped(frame: "DataFrame") -> "DataFrame":
+def with_timestamps(frame: "DataFrame") -> "DataFrame":
     """Return the frame with the columns of result.TIMES as timestamps under their new names."""
     return frame.selectExpr(
         *(
@@ -250,7 +252,8 @@ def exprs(*texts: str) -> "list[Column]":
     return [functions.expr(text) for text in texts]
 
 
-def _sorting(text: str) -> "Column":
+def _sort_column(text: str) -> "Column":
+    """Return the Spark column that sorts by `column` or `column desc`, nulls last."""
     name, _, direction = text.partition(" ")
     (column,) = exprs(f"`{name}`")
     return column.desc_nulls_last() if direction else column.asc_nulls_last()

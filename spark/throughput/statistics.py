@@ -38,11 +38,13 @@ def by_place(keys: tuple[str, ...]) -> Derivation:
 
 
 def _derivation(keys: tuple[str, ...], row_of: Callable[[Iterable[Cell]], Row]) -> Derivation:
+    """Return the derivation that makes one row of each group by `row_of`."""
     schema = columns(*keys, *row_of(()))
-    return Derivation(keys, ("metric", "bucket"), schema, partial(_single, row_of))
+    return Derivation(keys, ("metric", "bucket"), schema, partial(_one_row, row_of))
 
 
-def _single(row_of: Callable[[Iterable[Cell]], Row], cells: Iterable[Cell]) -> Iterator[Row]:
+def _one_row(row_of: Callable[[Iterable[Cell]], Row], cells: Iterable[Cell]) -> Iterator[Row]:
+    """Yield the row that `row_of` makes of a group's cells."""
     yield row_of(cells)
 
 
@@ -52,7 +54,7 @@ def place_statistics(cells: Iterable[Cell]) -> Row:
     A cell whose bucket is None has the sizes of a second, and counts for the peaks only.
     """
     peaks = _Peaks()
-    found = traffic_statistics(peaks.counted(cells))
+    found = traffic_statistics(peaks.take_own(cells))
     return {**found, **peaks.row()}
 
 
@@ -60,7 +62,7 @@ def queue_statistics(cells: Iterable[Cell]) -> Row:
     """Return the columns of `place_statistics`, and least, greatest, missing and repeated queue
     offsets, of a queue's cells."""
     offsets = _QueueOffsets()
-    found = place_statistics(offsets.counted(cells))
+    found = place_statistics(offsets.take_own(cells))
     return {**found, **offsets.row()}
 
 
@@ -78,22 +80,23 @@ def traffic_statistics(cells: Iterable[Cell]) -> Row:
         last_ms = cell.last_ms if last_ms is None else max(last_ms, cell.last_ms)
         histograms.setdefault(cell.metric, []).append(cell)
     return {
-        "messages": _messages(histograms, "size"),
+        "messages": _message_count(histograms, "size"),
         "bytes": int(sum(cell.total for cell in histograms.get("size", ()))),
         "body_bytes": int(sum(cell.total for cell in histograms.get("body", ()))),
         "first_ms": first_ms,
         "last_ms": last_ms,
         **_spread("size", histograms),
         **_spread("body", histograms),
-        "timed_messages": _messages(histograms, "latency"),
+        "timed_messages": _message_count(histograms, "latency"),
         **_spread("latency", histograms),
-        "skewed_messages": _messages(histograms, "skewed"),
+        "skewed_messages": _message_count(histograms, "skewed"),
         "skew_ms_max": max((cell.most for cell in histograms.get("skewed", ())), default=0),
-        "unborn_messages": _messages(histograms, "unborn"),
+        "unborn_messages": _message_count(histograms, "unborn"),
     }
 
 
-def _messages(histograms: Mapping[str, list[Cell]], metric: str) -> int:
+def _message_count(histograms: Mapping[str, list[Cell]], metric: str) -> int:
+    """Return the number of messages in a metric's histogram."""
     return sum(cell.messages for cell in histograms.get(metric, ()))
 
 
@@ -128,23 +131,24 @@ class _Peaks:
     """The most messages and bytes in one second; both None without a second."""
 
     def __init__(self) -> None:
-        self._messages: int | None = None
+        self._message_count: int | None = None
         self._bytes: int | None = None
         self._seconds = 0
 
-    def counted(self, cells: Iterable[Cell]) -> Iterator[Cell]:
+    def take_own(self, cells: Iterable[Cell]) -> Iterator[Cell]:
         """Count the cells of seconds and yield the others."""
         for cell in cells:
             if cell.bucket is not None:
                 yield cell
                 continue
-            self._messages = max(self._messages or 0, cell.messages)
+            self._message_count = max(self._message_count or 0, cell.messages)
             self._bytes = max(self._bytes or 0, int(cell.total))
             self._seconds += 1
 
     def row(self) -> Row:
+        """Return the peaks as columns of a row."""
         return {
-            "peak_messages_per_s": self._messages,
+            "peak_messages_per_s": self._message_count,
             "peak_bytes_per_s": self._bytes,
             "seconds_with_messages": self._seconds,
         }
@@ -154,18 +158,18 @@ class _QueueOffsets:
     """A queue's least and greatest queue offset, and how many are missing or repeated."""
 
     def __init__(self) -> None:
-        self._messages: Counter[str] = Counter()
+        self._message_count: Counter[str] = Counter()
         self._there = 0
         self._least: int | None = None
         self._most: int | None = None
 
-    def counted(self, cells: Iterable[Cell]) -> Iterator[Cell]:
+    def take_own(self, cells: Iterable[Cell]) -> Iterator[Cell]:
         """Count the cells of queue offsets and yield the others."""
         for cell in cells:
             if cell.metric not in ("offset", "unqueued", "batch"):
                 yield cell
                 continue
-            self._messages[cell.metric] += cell.messages
+            self._message_count[cell.metric] += cell.messages
             if cell.metric == "offset":
                 self._there += (cell.bits & ALL_BITS).bit_count()
                 self._least = cell.least if self._least is None else min(self._least, cell.least)
@@ -177,8 +181,8 @@ class _QueueOffsets:
         return {
             "queue_offset_min": self._least,
             "queue_offset_max": self._most,
-            "missing_offsets": None if self._messages["batch"] else span - self._there,
-            "duplicate_offsets": self._messages["offset"] - self._there,
-            "records_without_queue_offset": self._messages["unqueued"],
-            "batch_records": self._messages["batch"],
+            "missing_offsets": None if self._message_count["batch"] else span - self._there,
+            "duplicate_offsets": self._message_count["offset"] - self._there,
+            "records_without_queue_offset": self._message_count["unqueued"],
+            "batch_records": self._message_count["batch"],
         }

@@ -230,7 +230,7 @@ class GroupMembers:
             return {}
         if response.code != ResponseCode.SUCCESS:
             raise BadBody(f"answered with code {response.code}: {(response.remark or '')[:200]}")
-        route = TopicRouteData.from_json(bodies.small(response.body))
+        route = TopicRouteData.from_json(bodies.load_small(response.body))
         found: dict[int, str] = {}
         for group in route.broker_datas:
             if (group.cluster, group.broker_name) == (self.cluster, self.broker_name):
@@ -243,7 +243,7 @@ def read_members(response: Command) -> dict[int, str]:
     refusal and for more than MEMBERS_MAX members."""
     if response.code != ResponseCode.SUCCESS:
         raise BadBody(f"answered with code {response.code}: {(response.remark or '')[:200]}")
-    group = bodies.as_object(bodies.small_object(response.body).get("brokerMemberGroup") or {})
+    group = bodies.as_object(bodies.load_small_object(response.body).get("brokerMemberGroup") or {})
     addresses = bodies.table(group, "brokerAddrs", bodies.as_text)
     return _checked({bodies.as_int(key, "brokerId"): at for key, at in addresses.items()})
 

@@ -72,7 +72,7 @@ class ConfigRequests:
             for item in properties
             if config.accepts_change(item.key) or item.value != shown.get(item.key)
         ]
-        refused = [why for item in properties if (why := config.why_not(item))]
+        refused = [why for item in properties if (why := config.refusal_reason(item))]
         if refused:
             return new_response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:LISTED_MAX]))
         permission = config.broker_permission

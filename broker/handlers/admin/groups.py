@@ -57,7 +57,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 def _put_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Steps[Command]:
     if not request.body:
         return new_response(request, ResponseCode.SUCCESS)
-    wanted = SubscriptionGroupConfig.from_json(bodies.small(request.body))
+    wanted = SubscriptionGroupConfig.from_json(bodies.load_small(request.body))
     return (yield from _put_all(broker, request, [wanted], now_ms))
 
 

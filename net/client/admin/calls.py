@@ -69,12 +69,12 @@ class AdminCalls:
     async def ask(self, address: str, code: int, header: Any = None, body: Body = b"") -> bytes:
         """Send a request to the server at `address` and return the body of its answer; raises
         BrokerError for an error code, RemotingError."""
-        return _bytes((await self._instance.ask(address, code, header, body)).body)
+        return _body_bytes((await self._instance.ask(address, code, header, body)).body)
 
     async def ask_name_server(self, code: int, header: Any = None) -> bytes:
         """Send a request to the name servers in turn and return the body of the first answer;
         raises BrokerError for an error code, RemotingError."""
-        return _bytes((await self._instance.ask_name_server(code, header)).body)
+        return _body_bytes((await self._instance.ask_name_server(code, header)).body)
 
     async def cluster_info(self) -> ClusterInfo:
         """All clusters and broker groups that a name server knows."""
@@ -129,7 +129,7 @@ class AdminCalls:
     async def groups_of(self, topic: str, route: TopicRouteData) -> list[str]:
         """The groups that consume a topic, or did, by its brokers; sorted."""
         groups: set[str] = set()
-        for address in one_of_each(route):
+        for address in group_addresses(route):
             header = QueryTopicConsumeByWhoRequest(topic)
             body = await self.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
             groups.update(items(load_object(body), "groupList", as_text))
@@ -154,7 +154,7 @@ class AdminCalls:
         if doubtful:
             info = await self.cluster_info()
             code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-            addresses = [_address(one) for one in info.broker_addr_table.values()]
+            addresses = [_reading_address(one) for one in info.broker_addr_table.values()]
             for body in await gather(self.ask(address, code) for address in addresses):
                 known = table(load_object(body), "subscriptionGroupTable", as_object)
                 doubtful.difference_update(known)
@@ -163,12 +163,13 @@ class AdminCalls:
     async def progress(
         self, group: str, route: TopicRouteData, topic: str | None
     ) -> tuple[list[QueueProgress], float, int]:
-        """Return (a group's queues, sorted by topic, broker name and queue id; its consume rate in
-        messages per second; the number of its messages popped and not acknowledged), over the
-        brokers of a route. `topic` None: all topics of the group."""
+        """Return (the progress of a group in each queue, sorted by topic, broker name and queue
+        id; its consume rate in messages per second; the number of its messages that were popped
+        and not acknowledged), over the brokers of a route. `topic` None: all topics of the
+        group."""
         header = GetConsumeStatsRequest(group, topic)
         code = RequestCode.GET_CONSUME_STATS
-        bodies = await gather(self.ask(address, code, header) for address in one_of_each(route))
+        bodies = await gather(self.ask(address, code, header) for address in group_addresses(route))
         parts = [admin_parse.consume_stats(body) for body in bodies]
         queues = [queue for part, _, _ in parts for queue in part]
         queues.sort(key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
@@ -178,7 +179,7 @@ class AdminCalls:
         """The members of a group, from the first broker of the route that knows it; the last
         broker's error, BrokerError 206, if no broker does. ClientError for an empty route."""
         failure: Exception = ClientError(f"no broker of group {group} is known")
-        for address in one_of_each(route):
+        for address in group_addresses(route):
             header = GetConsumerConnectionListRequest(group)
             try:
                 body = await self.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
@@ -191,7 +192,7 @@ class AdminCalls:
         """The client that holds each queue, as the text before "@" in its id (an ip); members
         without an answer are left out. Raises nothing for nodes that do not answer."""
         holders: dict[MessageQueue, str] = {}
-        addresses = one_of_each(route)
+        addresses = group_addresses(route)
 
         async def ask(client_id: str) -> None:
             header = GetConsumerRunningInfoRequest(group, client_id, False)
@@ -233,7 +234,7 @@ class AdminCalls:
         route = await self.route(topic)
 
         async def ask(broker: BrokerData) -> list[ReceivedMessage]:
-            address = _address(broker)
+            address = _reading_address(broker)
             try:
                 body = await self.ask(address, RequestCode.QUERY_MESSAGE, header)
             except BrokerError as error:
@@ -308,10 +309,10 @@ class AdminCalls:
         return ""
 
 
-def one_of_each(route: TopicRouteData) -> list[str]:
+def group_addresses(route: TopicRouteData) -> list[str]:
     """An address "host:port" of each broker group, in the order of the route: its master's, else
     the lowest id's."""
-    return [_address(broker) for broker in route.broker_datas if broker.broker_addrs]
+    return [_reading_address(broker) for broker in route.broker_datas if broker.broker_addrs]
 
 
 async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
@@ -336,11 +337,13 @@ async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
     return [results[number] for number in sorted(results)]
 
 
-def _address(broker: BrokerData) -> str:
+def _reading_address(broker: BrokerData) -> str:
+    """Return the address of a broker group's lowest broker id: the master, if there is one."""
     return broker.broker_addrs[min(broker.broker_addrs)]
 
 
-def _bytes(body: Body) -> bytes:
+def _body_bytes(body: Body) -> bytes:
+    """Return the body of an answer as bytes; raises BadBody for a missing body."""
     if not isinstance(body, bytes):
         raise BadBody("the answer has no body")
     return body

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, group_addresses
 from turbopump.net.client.admin.controller import ControllerAdmin
 from turbopump.net.client.admin.group_watch import GroupWatch
 from turbopump.net.client.admin.members import GroupCommands
@@ -123,15 +123,18 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         await super().close()
 
     async def _open(self) -> None:
+        """Acquire the client instance."""
         await self._instance.acquire()
         self._is_open = True
 
     async def _shut(self) -> None:
+        """Release the client instance; no-op if it was not acquired."""
         if self._is_open:
             self._is_open = False
             await self._instance.release()
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._is_open = False
 
     async def cluster_list(self, cluster: str | None = None) -> ClusterList:
@@ -257,7 +260,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
 
         header = GetTopicStatsInfoRequest(topic)
         code = RequestCode.GET_TOPIC_STATS_INFO
-        addresses = one_of_each(route)
+        addresses = group_addresses(route)
         bodies = await gather(self._calls.ask(address, code, header) for address in addresses)
         parts = [admin_parse.topic_stats(body) for body in bodies]
         queues = [queue for part, _ in parts for queue in part]
@@ -563,7 +566,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         """
         check_group(group)
         header = ResetOffsetRequest(topic, group, timestamp_ms, force, queue_id, queue_offset)
-        addresses = [broker] if broker is not None else one_of_each(await self._calls.route(topic))
+        addresses = (
+            [broker] if broker is not None else group_addresses(await self._calls.route(topic))
+        )
         offsets: dict[MessageQueue, int] = {}
         for address in addresses:
             code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
@@ -577,4 +582,5 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
 
 
 def _queue(progress: QueueProgress) -> MessageQueue:
+    """Return the queue of a group's progress."""
     return MessageQueue(progress.topic, progress.broker_name, progress.queue_id)

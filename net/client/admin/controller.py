@@ -64,7 +64,7 @@ class ControllerAdmin:
 
     def __init__(self, client: SharedClient, addresses: Sequence[str]) -> None:
         self._instance = instance_of(client)
-        self.addresses = _checked(addresses)
+        self.addresses = _checked_addresses(addresses)
 
     async def metadata(self) -> ControllerMetadata:
         """getControllerMetaData: from the first controller in the order of `addresses` that knows a
@@ -105,7 +105,7 @@ class ControllerAdmin:
         controllers know, sorted by name; unknown groups are left out."""
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
         response = await self._ask_leader(code, body=encode_names(sorted(broker_names)))
-        groups = BrokerReplicasInfo.decode(_bytes(response)).groups
+        groups = BrokerReplicasInfo.decode(_body_bytes(response)).groups
         return [_sync_state(name, info) for name, info in sorted(groups.items())]
 
     async def elect_master(self, cluster: str, broker_name: str, broker_id: int) -> ElectedMaster:
@@ -120,7 +120,7 @@ class ControllerAdmin:
         )
         response = await self._ask_leader(RequestCode.CONTROLLER_ELECT_MASTER, header)
         elected = read_header(ElectMasterResponse, response.fields)
-        group = ElectMasterBody.decode(_bytes(response)).group
+        group = ElectMasterBody.decode(_body_bytes(response)).group
         return ElectedMaster(
             cluster,
             broker_name,
@@ -168,6 +168,7 @@ class ControllerAdmin:
         return CleanedBroker(broker_name, list(broker_ids))
 
     async def _config_of(self, address: str) -> NodeProperties:
+        """Return the configuration of the controller at `address`."""
         response = await self._instance.ask(address, RequestCode.GET_CONTROLLER_CONFIG)
         return NodeProperties(address, properties_of(response))
 
@@ -191,7 +192,7 @@ def properties_of(response: Command) -> dict[str, str]:
     """The name-value pairs in the body of a node's answer (Java properties in UTF-8), sorted by
     key; raises BadBody."""
     try:
-        found = parse_properties(_bytes(response).decode())
+        found = parse_properties(_body_bytes(response).decode())
     except (UnicodeDecodeError, PropertiesError) as error:
         raise BadBody(f"the body is no properties text: {error}") from None
     return {item.key: item.value for item in sorted(found, key=lambda item: item.key)}
@@ -215,7 +216,9 @@ def _replica(identity: ReplicaIdentity) -> ReplicaLine:
     )
 
 
-def _checked(addresses: Sequence[str]) -> list[str]:
+def _checked_addresses(addresses: Sequence[str]) -> list[str]:
+    """Return the addresses as a list; raises InvalidArgument if it is empty or an address is
+    malformed."""
     if not addresses:
         raise InvalidArgument("at least one controller address is needed")
     for address in addresses:
@@ -226,7 +229,8 @@ def _checked(addresses: Sequence[str]) -> list[str]:
     return list(addresses)
 
 
-def _bytes(response: Command) -> bytes:
+def _body_bytes(response: Command) -> bytes:
+    """Return the body of a response as bytes; raises BadBody for a missing body."""
     if not isinstance(response.body, bytes):
         raise BadBody("the answer has no body")
     return response.body

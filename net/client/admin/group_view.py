@@ -183,18 +183,18 @@ def leader_of(controllers: Sequence[ControllerView]) -> ControllerView | None:
 def changes(before: Sample, after: Sample) -> list[Change]:
     """The differences of `after` from `before`: of the controllers, then of each group (master,
     SyncStateSet, brokers). A group that vanished is no difference."""
-    found = [*_of_controllers(before, after)]
+    found = [*_controller_changes(before, after)]
     known = {group.broker_name: group for group in before.groups}
     for group in after.groups:
         earlier = known.get(group.broker_name)
         if earlier is None:
             found.append(("answer", f"{group.broker_name}: a new group"))
         else:
-            found += _of_group(earlier, group)
+            found += _group_changes(earlier, group)
     return [Change(after.at_ms, kind, text) for kind, text in found]
 
 
-def remembered(before: Sample | None, after: Sample) -> Sample:
+def with_known_roles(before: Sample | None, after: Sample) -> Sample:
     """`after`, prepared for the comparison with the next sample: a broker without a role gets its
     last known role, so that a missing answer during an election hides no change of roles. `before`
     is the earlier sample, itself prepared; None at first. Neither sample is changed."""
@@ -220,14 +220,15 @@ def remembered(before: Sample | None, after: Sample) -> Sample:
     return replace(after, groups=groups)
 
 
-def _of_controllers(before: Sample, after: Sample) -> Iterator[tuple[str, str]]:
+def _controller_changes(before: Sample, after: Sample) -> Iterator[tuple[str, str]]:
+    """Yield (`kind`, `text`) of a Change for each difference of the controllers."""
     was, now = leader_of(before.controllers), leader_of(after.controllers)
     if after.controllers and before.controllers:
         if now is None and was is not None:
             yield "leader", f"controllers: no leader (was {was.id})"
         elif now is not None and (was is None or (was.id, was.term) != (now.id, now.term)):
             term = "" if now.term is None else f" in term {now.term}"
-            yield "leader", f"controllers: {now.id} leads{term}{_was(was and was.id)}"
+            yield "leader", f"controllers: {now.id} leads{term}{_was_text(was and was.id)}"
     known = {each.address: each for each in before.controllers}
     for each in after.controllers:
         earlier = known.get(each.address)
@@ -235,16 +236,20 @@ def _of_controllers(before: Sample, after: Sample) -> Iterator[tuple[str, str]]:
             yield "answer", f"controller {each.id}: {each.error or 'answers again'}"
 
 
-def _of_group(before: GroupView, after: GroupView) -> Iterator[tuple[str, str]]:
+def _group_changes(before: GroupView, after: GroupView) -> Iterator[tuple[str, str]]:
+    """Yield (`kind`, `text`) of a Change for each difference of a group."""
     name = after.broker_name
     if (before.master_id, before.epoch) != (after.master_id, after.epoch):
         epoch = "" if after.epoch is None else f" in epoch {after.epoch}"
         if after.master_id is None:
-            yield "election", f"{name}: no master{epoch}{_was(before.master_id)}"
+            yield "election", f"{name}: no master{epoch}{_was_text(before.master_id)}"
         else:
-            yield "election", f"{name}: {after.master_id} is master{epoch}{_was(before.master_id)}"
+            yield (
+                "election",
+                f"{name}: {after.master_id} is master{epoch}{_was_text(before.master_id)}",
+            )
     if before.sync_state_set != after.sync_state_set:
-        was, now = _set(before.sync_state_set), _set(after.sync_state_set)
+        was, now = _set_text(before.sync_state_set), _set_text(after.sync_state_set)
         yield "set", f"{name}: SyncStateSet {now} (was {was})"
     known = {broker.broker_id: broker for broker in before.brokers}
     for broker in after.brokers:
@@ -252,12 +257,14 @@ def _of_group(before: GroupView, after: GroupView) -> Iterator[tuple[str, str]]:
         if earlier is None:
             yield "answer", f"{name} {broker.broker_id}: new, at {broker.address}"
         else:
-            yield from _of_broker(f"{name} {broker.broker_id}", earlier, broker)
+            yield from _broker_changes(f"{name} {broker.broker_id}", earlier, broker)
     for number in known:
         yield "answer", f"{name} {number}: gone"
 
 
-def _of_broker(name: str, before: BrokerView, after: BrokerView) -> Iterator[tuple[str, str]]:
+def _broker_changes(name: str, before: BrokerView, after: BrokerView) -> Iterator[tuple[str, str]]:
+    """Yield (`kind`, `text`) of a Change for each difference of a broker; `name` begins the
+    texts."""
     # A new error text is a change, too: a node that dies during a request first closes the
     # connection, and cannot be reached in later samples.
     if before.error != after.error:
@@ -266,9 +273,11 @@ def _of_broker(name: str, before: BrokerView, after: BrokerView) -> Iterator[tup
         yield "role", f"{name}: now {after.role} (was {before.role})"
 
 
-def _was(value: object) -> str:
+def _was_text(value: object) -> str:
+    """Return ` (was VALUE)`, or "" without a value."""
     return "" if value in (None, "") else f" (was {value})"
 
 
-def _set(members: list[int]) -> str:
+def _set_text(members: list[int]) -> str:
+    """Return broker ids as `{1,2,3}`."""
     return "{" + ",".join(map(str, members)) + "}"

@@ -147,7 +147,7 @@ class GroupWatch:
         answer is an error in the sample, not an exception."""
         self._errors = []
         at_ms, self._asked_at_ms = self._instance.now_ms(), self._instance.steady_ms()
-        await self._look_up()
+        await self._find_nodes()
         controllers = await self._controllers()
         await self._ask_leader(controllers)
         names = sorted(self._info.broker_addr_table.keys() | self._states.keys())
@@ -162,18 +162,22 @@ class GroupWatch:
         return Sample(at_ms, controllers, groups, self._errors)
 
     def _age(self, view: ControllerView | BrokerView) -> int | None:
-        """The time since the node's last answer; an answer in this sample is noted as 0."""
+        """Return the time in ms since the node's last answer; None if it never answered. An
+        answer in this sample is noted as 0."""
         if not view.error:
             self._answered_at_ms[view.address] = self._asked_at_ms
         last = self._answered_at_ms.get(view.address)
         return None if last is None else self._asked_at_ms - last
 
     def _aged(self, group: GroupView) -> GroupView:
+        """Return a copy of the group's view with the ages of its facts, in ms."""
         told_at_ms = self._states_at_ms if group.broker_name in self._states else self._info_at_ms
         brokers = [replace(each, age_ms=self._age(each)) for each in group.brokers]
         return replace(group, brokers=brokers, age_ms=self._asked_at_ms - told_at_ms)
 
-    async def _look_up(self) -> None:
+    async def _find_nodes(self) -> None:
+        """Ask a name server for the groups, and if no controllers were given, the brokers for
+        theirs."""
         try:
             self._info = await self._calls.cluster_info()
             self._info_at_ms = self._asked_at_ms
@@ -192,16 +196,18 @@ class GroupWatch:
                 return
 
     async def _controllers(self) -> list[ControllerView]:
+        """Return the views of all controllers, asked at the same time."""
         if not self._given:
             return []
-        peers = self._peers or await self._learn_peers()
+        peers = self._peers or await self._find_peers()
         views = await gather(self._controller(*peer) for peer in sorted(peers.items()))
         if all(view.error for view in views):
             self._peers = {}  # the next sample begins with the given controllers again
         return views
 
-    async def _learn_peers(self) -> dict[str, str]:
-        """Id to address, from the nodes that answer; until then an address is its own id."""
+    async def _find_peers(self) -> dict[str, str]:
+        """Return the addresses of the controllers by id, from the nodes that answer; until then
+        an address is its own id."""
         try:
             self._peers = (await ControllerAdmin(self._client, self._given).metadata()).peers
             self._names = {address: number for number, address in self._peers.items()}
@@ -210,6 +216,7 @@ class GroupWatch:
         return self._peers or {self._names.get(each, each): each for each in self._given}
 
     async def _controller(self, number: str, address: str) -> ControllerView:
+        """Ask a controller for its view; if it does not answer, the view has an error."""
         try:
             metadata = await ControllerAdmin(self._client, [address]).metadata()
         except RESPONSES as error:
@@ -239,6 +246,7 @@ class GroupWatch:
         self._states_at_ms = self._asked_at_ms
 
     async def _group(self, name: str) -> GroupView:
+        """Ask the brokers of a group and return the group's view."""
         state = self._states.get(name)
         data = self._info.broker_addr_table.get(name) or BrokerData("", name)
         replicas = _replicas(data, state)
@@ -246,6 +254,8 @@ class GroupWatch:
         return read_group(data, state, list(zip(replicas, tables, strict=True)))
 
     async def _table(self, address: str, state: SyncStateLine | None) -> Table:
+        """Return a broker's runtime table, with the newest epoch if there is a controller; the
+        reason as text if it does not answer."""
         try:
             table = await self._calls.runtime(address)
             if state is not None and EPOCH not in table:  # RocketMQ: only in its epochs
@@ -278,7 +288,7 @@ def read_group(
     if state is None:
         members = [int(part) for part in ends.get(MEMBERS, "").split(",") if part.isdecimal()]
     brokers = [
-        _broker(who, found, state, ends, who.broker_id == master_id) for who, found in tables
+        _broker_view(who, found, state, ends, who.broker_id == master_id) for who, found in tables
     ]
     return GroupView(
         data.cluster,
@@ -354,15 +364,15 @@ def _replicas(data: BrokerData, state: SyncStateLine | None) -> list[ReplicaLine
     return [found[number] for number in sorted(found)]
 
 
-def _broker(
+def _broker_view(
     who: ReplicaLine,
     found: Table,
     state: SyncStateLine | None,
     master: Mapping[str, str],
     is_master: bool,
 ) -> BrokerView:
-    """The view of a broker; `master` is the table of the group's
-    master, empty if it did not answer."""
+    """Return the view of the broker `who`, from its runtime table `found` or the reason of its
+    missing answer; `master` is the table of the group's master, empty if it did not answer."""
     in_state = state is not None and who in (*state.in_sync, *state.not_in_sync)
     alive = who.alive if in_state else None
     in_sync = who in state.in_sync if state is not None else None
@@ -376,15 +386,15 @@ def _broker(
         _role(found, is_master),
         alive,
         in_sync,
-        _number(found.get(EPOCH)),
-        _number(found.get(LOG_END)),
-        _number(found.get("haConfirmOffset")),
+        _number_or_none(found.get(EPOCH)),
+        _number_or_none(found.get(LOG_END)),
+        _number_or_none(found.get("haConfirmOffset")),
         lag,
         lag_ms,
         line.in_tps,
         line.out_tps,
-        _state(found),
-        acting_since_ms=_number(found.get(ACTING_SINCE)),
+        _replication_state(found),
+        acting_since_ms=_number_or_none(found.get(ACTING_SINCE)),
     )
 
 
@@ -402,8 +412,9 @@ def _role(found: Mapping[str, str], is_master: bool) -> str:
     return MASTER if is_master else SLAVE
 
 
-def _state(found: Mapping[str, str]) -> str:
-    """The state of replication, and the reasons that keep a broker from its part in the group."""
+def _replication_state(found: Mapping[str, str]) -> str:
+    """Return the state of replication, and the reasons that keep a broker from its part in the
+    group, as one text."""
     parts = [found.get(STATE, ""), found.get("haReason", "")]
     if UNFIT in found:
         parts.append(f"takes no messages: {found[UNFIT]}")
@@ -416,13 +427,13 @@ def _state(found: Mapping[str, str]) -> str:
     if found.get(MEMBERSHIP, SETTLED) != SETTLED:
         parts.append(found[MEMBERSHIP])
     if ACTING_SINCE in found:
-        parts += _escaped(found)
+        parts += _escape_texts(found)
     return " ".join(filter(None, parts))
 
 
-def _escaped(found: Mapping[str, str]) -> list[str]:
-    """Messages that an acting replica forwarded to masters of other groups, and the reason why it
-    still keeps the rest."""
+def _escape_texts(found: Mapping[str, str]) -> list[str]:
+    """Return texts about messages that an acting replica forwarded to masters of other groups,
+    and the reason why it still keeps the rest."""
     matches = {
         key.removeprefix(ESCAPED_PREFIX): ESCAPED_TEXT.fullmatch(text)
         for key, text in sorted(found.items())
@@ -437,14 +448,14 @@ def _escaped(found: Mapping[str, str]) -> list[str]:
 def _lag(
     broker_id: int, found: Mapping[str, str], master: Mapping[str, str]
 ) -> tuple[int | None, int | None]:
-    """Lag in bytes and milliseconds: as the master counts them, else by the ends of both logs,
-    which were read one after the other."""
+    """Return (bytes, milliseconds) of a replica's lag: as the master counts them, else by the
+    ends of both logs, which were read one after the other; None if unknown."""
     parsed = LAG_TEXT.fullmatch(master.get(f"{LAG_PREFIX}{broker_id}", ""))
     if parsed is not None:
         return max(0, int(parsed[1])), int(parsed[2])
-    mine, other = _number(found.get(LOG_END)), _number(master.get(LOG_END))
+    mine, other = _number_or_none(found.get(LOG_END)), _number_or_none(master.get(LOG_END))
     return (None, None) if mine is None or other is None else (max(0, other - mine), None)
 
 
-def _number(text: str | None) -> int | None:
+def _number_or_none(text: str | None) -> int | None:
     return int(text) if text is not None and NUMBER.fullmatch(text) else None

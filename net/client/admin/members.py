@@ -8,7 +8,7 @@ Tests: tests/integration/cli/test_container.py, tests/integration/cli/test_admin
 """
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, group_addresses
 from turbopump.net.client.admin.results import (
     ConsumerClients,
     MemberStatus,
@@ -41,7 +41,7 @@ class GroupCommands:
         or from the first broker of the group that knows them; BrokerError 206 if the group has no
         member, ClientError for an unknown group."""
         check_group(group)
-        addresses = [broker] if broker is not None else one_of_each(await self._route_of(group))
+        addresses = [broker] if broker is not None else group_addresses(await self._route_of(group))
         failure: BrokerError | None = None
         for address in addresses:
             header = GetConsumerConnectionListRequest(group)
@@ -60,7 +60,7 @@ class GroupCommands:
         check_group(group)
         failure: BrokerError | None = None
         clients = {}
-        for address in one_of_each(await self._calls.route(topic)):
+        for address in group_addresses(await self._calls.route(topic)):
             header = GetProducerConnectionListRequest(group)
             code = RequestCode.GET_PRODUCER_CONNECTION_LIST
             try:
@@ -84,7 +84,7 @@ class GroupCommands:
         ids = [one for one in members.client_ids if client_id in (None, one)]
         if not ids:
             raise ClientError(f"group {group} has no member {client_id}")
-        addresses = one_of_each(route)
+        addresses = group_addresses(route)
 
         async def status(member: str) -> MemberStatus:
             header = GetConsumerRunningInfoRequest(group, member, False)
@@ -129,13 +129,14 @@ class GroupCommands:
         be online. Returns the addresses that accepted the request."""
         check_group(source)
         check_group(target)
-        addresses = one_of_each(await self._calls.route(topic))
+        addresses = group_addresses(await self._calls.route(topic))
         header = CloneGroupOffsetRequest(source, target, topic, offline)
         for address in addresses:
             await self._calls.ask(address, RequestCode.CLONE_GROUP_OFFSET, header)
         return addresses
 
     async def _route_of(self, group: str) -> TopicRouteData:
+        """Return the route of the group's retry topic. Raises ClientError for an unknown group."""
         check_group(group)
         try:
             return await self._calls.route(RETRY_PREFIX + group)

@@ -9,7 +9,7 @@ Tests: tests/unit/cli/admin/test_more_commands.py, tests/integration/cli/test_no
 """
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, group_addresses
 from turbopump.net.client.admin.controller import properties_of
 from turbopump.net.client.admin.results import (
     ChangedConfig,
@@ -130,7 +130,9 @@ class NodeCommands:
         return [line for of_topic in lines for line in of_topic]
 
     async def _traffic(self, topic: str, *, must_answer: bool) -> list[TopicTraffic]:
-        """The lines of a topic; empty for a topic that was deleted after the listing."""
+        """Return the lines of a topic, one for each group. If a broker does not answer, or the
+        topic was deleted after the listing, the result is empty, unless `must_answer`: the error
+        is raised then."""
         try:
             route = await self._calls.route(topic)
             groups = await self._calls.groups_of(topic, route)
@@ -138,24 +140,29 @@ class NodeCommands:
             if must_answer:
                 raise
             return []
-        in_tps, in_count = await self._figures(route, "TOPIC_PUT_NUMS", topic)
+        in_tps, in_count = await self._rate_and_count(route, "TOPIC_PUT_NUMS", topic)
         lines = []
         for group in groups:
             try:
                 queues, _, _ = await self._calls.progress(group, route, topic)
             except RESPONSES:
                 queues = []
-            out_tps, out_count = await self._figures(route, "GROUP_GET_NUMS", f"{topic}@{group}")
+            out_tps, out_count = await self._rate_and_count(
+                route, "GROUP_GET_NUMS", f"{topic}@{group}"
+            )
             behind = sum(queue.diff for queue in queues)
             lines.append(TopicTraffic(topic, group, behind, in_tps, out_tps, in_count, out_count))
         return lines or [TopicTraffic(topic, "", 0, in_tps, 0.0, in_count, 0)]
 
-    async def _figures(self, route: TopicRouteData, name: str, key: str) -> tuple[float, int]:
-        """Messages a second, and of 24 hours, over the brokers of a route. A broker without
-        traffic of the key answers SYSTEM_ERROR and counts as 0."""
+    async def _rate_and_count(
+        self, route: TopicRouteData, name: str, key: str
+    ) -> tuple[float, int]:
+        """Return (messages per second, messages of 24 hours) of the statistic `name` and `key`,
+        summed over the brokers of a route. A broker without traffic of the key answers
+        SYSTEM_ERROR and counts as 0."""
         header = ViewBrokerStatsDataRequest(name, key)
         tps, count = 0.0, 0
-        for address in one_of_each(route):
+        for address in group_addresses(route):
             try:
                 body = await self._calls.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
             except BrokerError as error:
@@ -167,11 +174,14 @@ class NodeCommands:
         return tps, count
 
     async def _config(self, address: str, code: RequestCode) -> NodeProperties:
+        """Return the configuration of the node at `address` by the request `code`."""
         return NodeProperties(address, properties_of(await self._instance.ask(address, code)))
 
     async def _change(
         self, addresses: list[str], code: RequestCode, key: str, value: str
     ) -> ChangedConfig:
+        """Change a property at each address, one after the other, by the request `code`. Raises
+        ClientError for an empty key."""
         if not key:
             raise ClientError("a property needs a name")
         body = format_properties({key: value}).encode()

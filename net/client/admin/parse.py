@@ -115,7 +115,7 @@ def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
             max_queue_offset=number(value, "maxOffset"),
             last_update_ms=number(value, "lastUpdateTimestamp"),
         )
-        for queue, value in _by_queue(members, "offsetTable")
+        for queue, value in _sorted_queues(members, "offsetTable")
     ]
     return queues, _tps(members, "topicPutTps")
 
@@ -137,7 +137,7 @@ def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
             behind_ms=behind if (behind := number(value, "delayTime", -1)) >= 0 else None,
             behind_known=flag(value, "delayTimeKnown"),
         )
-        for queue, value in _by_queue(members, "offsetTable")
+        for queue, value in _sorted_queues(members, "offsetTable")
     ]
     in_flight = sum(number(popped, topic) for topic in popped)
     return queues, _tps(members, "consumeTps"), in_flight
@@ -313,17 +313,21 @@ def order_text(known: str, changed: Mapping[str, int]) -> str:
     return ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
 
 
-def _by_queue(members: dict[str, Any], name: str) -> list[tuple[MessageQueue, dict[str, Any]]]:
+def _sorted_queues(members: dict[str, Any], name: str) -> list[tuple[MessageQueue, dict[str, Any]]]:
+    """Return (queue, its object) for each entry of the table `name`, sorted by queue; raises
+    BadBody."""
     beans = table(members, name, as_object)
     return sorted((MessageQueue.from_key(key), value) for key, value in beans.items())
 
 
 def _tps(members: dict[str, Any], name: str) -> float:
+    """Return a rate in messages per second; 0 if it is missing."""
     value = members.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _int(info: Mapping[str, str], name: str) -> int:
+    """Return an entry of a runtime table as a number; 0 if it cannot be read."""
     try:
         return int(info.get(name, "0"))
     except ValueError:
@@ -331,7 +335,8 @@ def _int(info: Mapping[str, str], name: str) -> int:
 
 
 def _float(info: Mapping[str, str], name: str) -> float:
-    """The first of several numbers: the rate over the shortest time."""
+    """Return the first of several numbers in an entry, the rate over the shortest time; 0 if it
+    cannot be read."""
     try:
         return float(info.get(name, "").split()[0])
     except (ValueError, IndexError):

@@ -40,7 +40,7 @@ from turbopump.net.wire.headers.pull import (
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
 from turbopump.net.wire.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TOOLS_GROUP
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import TopicRouteData, legal_counts
+from turbopump.net.wire.route import TopicRouteData, bounded_queue_counts
 from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
 
 PULL_COUNT: Final = 32
@@ -157,6 +157,8 @@ class MessageCommands:
     async def _resend(
         self, group: str, dead: ReceivedMessage, address: str, known: set[str]
     ) -> ResentMessage:
+        """Send a dead letter to the group's retry topic at `address`; `known` are the names of
+        the cluster's topics, for the retry topic of a group that pops."""
         origin = dead.properties.get(names.RETRY_TOPIC) or dead.properties.get(
             names.DLQ_ORIGIN_TOPIC, ""
         )
@@ -194,7 +196,8 @@ class MessageCommands:
         *,
         count: int = PULL_COUNT,
     ) -> tuple[list[ReceivedMessage], QueueOffset]:
-        """Messages from a queue offset on, and the queue offset at which to continue."""
+        """Return (messages from a queue offset on, queue offset at which to continue) of a
+        single pull."""
         header = PullMessageRequest(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,
@@ -238,6 +241,7 @@ class MessageCommands:
         return QueueOffset(max(smallest, read_header(SearchOffsetResponse, response.fields).offset))
 
     async def _max_offset(self, queue: MessageQueue, address: str) -> QueueOffset:
+        """Return the end of a queue, from the broker at `address`."""
         header = GetMaxOffsetRequest(queue.topic, queue.queue_id, broker_name=queue.broker_name)
         response = await self._instance.ask(address, RequestCode.GET_MAX_OFFSET, header)
         return QueueOffset(read_header(GetMaxOffsetResponse, response.fields).offset)
@@ -261,6 +265,7 @@ class MessageCommands:
     async def _commit(
         self, group: str, queue: MessageQueue, address: str, queue_offset: int
     ) -> None:
+        """Commit the group's offset of a queue at the broker with this address."""
         header = UpdateConsumerOffsetRequest(
             group, queue.topic, queue.queue_id, queue_offset, queue.broker_name
         )
@@ -290,6 +295,6 @@ def _queues(topic: str, route: TopicRouteData) -> Sequence[tuple[MessageQueue, s
     }
     return [
         (MessageQueue(topic, name, queue_id), brokers[name][min(brokers[name])])
-        for name, count in legal_counts(sorted(counts.items()))
+        for name, count in bounded_queue_counts(sorted(counts.items()))
         for queue_id in range(count)
     ]

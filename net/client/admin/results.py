@@ -12,15 +12,15 @@ from typing import Any
 from turbopump.net.client.messages import ReceivedMessage
 
 
-def plain(value: object) -> Any:
+def json_ready(value: object) -> Any:
     """`value` as JSON-ready dicts (keys become texts), lists, numbers and texts; other objects,
     such as bytes, are returned unchanged."""
     if isinstance(value, Result | ReceivedMessage):
         return value.to_json()
     if isinstance(value, dict):
-        return {str(key): plain(member) for key, member in value.items()}
+        return {str(key): json_ready(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(member) for member in value]
+        return [json_ready(member) for member in value]
     return value
 
 
@@ -30,7 +30,7 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON-ready data: member name to value, nested results likewise."""
-        return {member.name: plain(getattr(self, member.name)) for member in fields(self)}
+        return {member.name: json_ready(getattr(self, member.name)) for member in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class _Fields:
         return len(self._fields)
 
     def text(self, number: int) -> str:
+        """Return the field at this index, from 0; "" if it is missing or `null`."""
         found = self._fields[number] if number < len(self._fields) else ""
         return "" if found == "null" else found
 
@@ -121,9 +122,11 @@ class _Fields:
         return int(found[:20]) if found else None
 
     def flag(self, number: int) -> bool:
+        """Return whether the field is `true`."""
         return self.text(number).lower() == "true"
 
     def one_of(self, number: int, names: tuple[str, ...]) -> str:
+        """Return the name at the index that the field has; "" if it has none."""
         at = self.whole(number)
         return names[at] if at is not None and 0 <= at < len(names) else ""
 
@@ -183,6 +186,7 @@ _ORDER: Final = {kind: place for place, kind in enumerate(_FORMS)}
 
 
 def _record(kind: str, form: tuple[str, ...], fields: _Fields) -> TraceRecord:
+    """Return the record of this kind, whose fields are in the order of `form`."""
     if kind == "Pub" and len(fields) == _OLD_PUB_FIELDS:
         form = tuple(name for name in form if name != "offset_message_id")
     read = {

@@ -182,6 +182,7 @@ class Balancer:
         self._membership.running.clear()
 
     async def _rebalance(self, topic: str) -> bool:
+        """Rebalance a topic; False if another try should follow soon."""
         instance = self._membership.instance
         route = await instance.route(topic)
         if route is not None and not route.subscribe:
@@ -205,12 +206,12 @@ class Balancer:
             wanted = share
             if instance.client_id not in members:
                 logger.warning("no broker of %s lists this consumer", topic)
-                self._apply(held, wanted)
+                self._give_up_unwanted(held, wanted)
                 return False
-        return await self._apply_locked(held, wanted)
+        return await self._change_locked(held, wanted)
 
     async def _members(self, route: TopicRoute) -> list[str]:
-        """Client ids of the group, from the first broker of the route that answers."""
+        """Return the client ids of the group, from the first broker of the route that answers."""
         failure: Exception | None = None
         header = GetConsumerListByGroupRequest(self._membership.group)
         for name in sorted(route.brokers):
@@ -232,11 +233,12 @@ class Balancer:
                 return items(load_object(response.body), "consumerIdList", as_text)
         raise failure or ClientError(f"no broker of {route.topic} is known")
 
-    async def _apply_locked(
+    async def _change_locked(
         self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
     ) -> bool:
-        """Take and give up queues; an ordered consumer takes only queues that it can lock."""
-        new = self._apply(held, wanted)
+        """Take and give up queues; an ordered consumer takes only queues that it can lock.
+        Returns False if a queue could not be taken yet."""
+        new = self._give_up_unwanted(held, wanted)
         free = [queue for queue in new if queue not in self._releasing]
         if not self._membership.locks_queues:
             for queue in free:
@@ -248,7 +250,7 @@ class Balancer:
             self._take(queue).locked(asked_ms + LIVE_MS)
         return len(granted) == len(new)
 
-    def _apply(
+    def _give_up_unwanted(
         self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
     ) -> list[MessageQueue]:
         """Give up the held queues that are not wanted; returns the queues to take."""
@@ -258,6 +260,7 @@ class Balancer:
         return new
 
     def _take(self, queue: MessageQueue, start: QueueOffset | None = None) -> QueueRunner:
+        """Begin to pull a queue, from `start` or the position that the runner finds."""
         logger.info("group %s consumes %s", self._membership.group, queue)
         runner = QueueRunner(self._membership, queue, self._arrived)
         self._runners[queue] = runner
@@ -266,16 +269,18 @@ class Balancer:
         return runner
 
     def _give_up(self, queue: MessageQueue, move_to: QueueOffset | None = None) -> None:
-        """Stop consuming a queue; after its handler has ended, commit and unlock."""
+        """Stop consuming a queue; after its handler has ended, commit `move_to`, or else the
+        acknowledged offset, and unlock."""
         runner = self._runners[queue]
         self._releasing.add(queue)
         if runner.task is not None:
             runner.task.cancel()
         if runner.process.ordered:
             runner.process.retire()
-        self._tasks.spawn(self._release(runner, move_to), f"release {queue}")
+        self._tasks.spawn(self._give_up_slowly(runner, move_to), f"release {queue}")
 
-    async def _release(self, runner: QueueRunner, move_to: QueueOffset | None) -> None:
+    async def _give_up_slowly(self, runner: QueueRunner, move_to: QueueOffset | None) -> None:
+        """Wait for the queue's handler, commit its offset and unlock it."""
         queue = runner.queue
         logger.info("group %s gives up %s", self._membership.group, queue)
         try:

@@ -126,7 +126,7 @@ class Consumer(ClientLifetime):
             group,
             self._membership.subscriptions,
             CONSUME_PASSIVELY,
-            self._answer,
+            self._on_request,
             self._balancer.wake,
             self._options.model,
             self._options.consume_from,
@@ -163,14 +163,14 @@ class Consumer(ClientLifetime):
         check_topic(topic)
         data = subscription_of(topic, expression, sql, self._instance.now_ms())
         self._membership.subscriptions[topic] = data
-        self._changed()
+        self._apply_subscriptions()
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic, in the background: its queues are given up, and their offsets
         committed. Without a subscription it does nothing."""
         self._membership.subscriptions.pop(topic, None)
         self._membership.rates.forget(topic)
-        self._changed()
+        self._apply_subscriptions()
 
     def on_message(self, handler: Handler) -> Handler:
         """Have every message handled by `handler`; may be called before and after `start`, and as a
@@ -205,10 +205,11 @@ class Consumer(ClientLifetime):
         await super().start()
 
     async def _open(self) -> None:
+        """Join the group, check the expressions at a broker, and begin to consume."""
         if self._started_ms or self._closed:
             raise ClientError("a consumer starts once")
         if self._handler is not None:
-            self._check_subscribed()
+            self._require_subscription()
         await self._instance.add_member(self._member)
         self._started_ms = self._instance.now_ms()
         if not self._options.broadcast:
@@ -241,10 +242,12 @@ class Consumer(ClientLifetime):
         await super().close()
 
     async def _shut(self) -> None:
+        """Leave the group, after up to close_timeout_ms for running handlers."""
         await self._leave(self._options.close_timeout_ms)
         self._closed = True
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._closed = True
         with suppress(RuntimeError):  # a `receive` of the closed loop cannot be woken
             self._delivery.stop()
@@ -252,6 +255,7 @@ class Consumer(ClientLifetime):
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _undo(self) -> None:
+        """Leave the group, without a wait for running handlers."""
         await self._leave(0)
 
     async def _leave(self, timeout_ms: int) -> None:
@@ -289,7 +293,7 @@ class Consumer(ClientLifetime):
             raise ClientClosed("the consumer is not started")
         if self._handler is not None:
             raise ClientError("this consumer's messages go to its handler")
-        self._check_subscribed()
+        self._require_subscription()
         return await self._delivery.receive()
 
     async def ack(self, message: ReceivedMessage) -> bool:
@@ -308,7 +312,8 @@ class Consumer(ClientLifetime):
         """
         return await self._delivery.settle(message, Outcome.RETRY, delay_level)
 
-    def _answer(self, request: Command, _now_ms: int) -> Response:
+    def _on_request(self, request: Command, _now_ms: int) -> Response:
+        """Handle a broker's request 220, 221, 307 or 309."""
         if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
             return self._reset(request)
         if request.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
@@ -325,21 +330,25 @@ class Consumer(ClientLifetime):
         self._handlers.spawn(consuming, "direct consumption")
         return response
 
-    def _check_subscribed(self) -> None:
+    def _require_subscription(self) -> None:
+        """Raises ClientError without a subscription."""
         if not set(self._membership.subscriptions) - {self._membership.retry_topic}:
             raise ClientError(NO_SUBSCRIPTION)
 
-    def _changed(self) -> None:
+    def _apply_subscriptions(self) -> None:
+        """Apply changed subscriptions in the background, if the consumer runs."""
         if self._started_ms and not self._closed:
             self._background.spawn(self._resubscribe(), "subscription change")
 
     async def _resubscribe(self) -> None:
+        """Send the subscriptions to the brokers, and rebalance."""
         for topic in list(self._membership.subscriptions):
             await self._instance.route(topic)
         await self._instance.heartbeat()
         self._balancer.wake()
 
     async def _persist(self) -> None:
+        """Commit the offsets without waiting for the brokers."""
         await self._membership.persist(confirmed=False)
 
     async def _check_expressions(self) -> None:
@@ -360,6 +369,7 @@ class Consumer(ClientLifetime):
                     await self._instance.ask(reader[1], code, body=dump(body))
 
     def _reset(self, request: Command) -> Command | None:
+        """Handle 220: restart the queues that the request names at its offsets."""
         header = read_header(ResetOffsetRequest, request.fields)
         assert isinstance(request.body, bytes)
         table = as_object(load_object(request.body).get("offsetTable", {}))

@@ -94,13 +94,13 @@ class Delivery:
         """Set the handler and begin to run it for waiting messages; None leaves them to `receive`.
         A later call replaces the handler; running handlers go on."""
         self._handler = handler
-        self._pump()
+        self._start_handlers()
 
     def arrived(self, process: ProcessQueue) -> None:
         """Note that the queue may have a message to hand out: start handlers, wake `receive`."""
         self._ready.offer(process)
         self._arrived.set()
-        self._pump()
+        self._start_handlers()
 
     def stop(self) -> None:
         """Hand out no further message; running handlers go on, and `receive` returns None."""
@@ -152,6 +152,7 @@ class Delivery:
     async def _settle(
         self, running: Running, message: ReceivedMessage, outcome: Outcome, delay_level: int
     ) -> None:
+        """Apply the outcome of a message that is in flight in `running`."""
         process, options = running.process, self._membership.options
         now_ms = self._membership.instance.now_ms()
         if outcome is Outcome.ACK or options.broadcast:
@@ -178,20 +179,23 @@ class Delivery:
                 await self.settle(message, Outcome.RETRY, OVERDUE_DELAY_LEVEL)
 
     def _next(self) -> tuple[ProcessQueue, ReceivedMessage] | None:
+        """Take (queue, message) that is ready to be handled; None without one."""
         return None if self._stopped else self._ready.next(self._membership.instance.steady_ms())
 
-    def _pump(self) -> None:
+    def _start_handlers(self) -> None:
+        """Start handlers for ready messages, up to `concurrency` at a time."""
         limit = self._membership.options.concurrency
         while self._handler is not None and self._workers < limit:
             item = self._next()
             if item is None:
                 return
             self._workers += 1
-            self._tasks.spawn(self._work(self._handler, *item), "message handler")
+            self._tasks.spawn(self._handle_in_turn(self._handler, *item), "message handler")
 
-    async def _work(
+    async def _handle_in_turn(
         self, handler: RunningHandler, process: ProcessQueue, first: ReceivedMessage
     ) -> None:
+        """Handle a message, then further ready messages, until none is ready."""
         item: tuple[ProcessQueue, ReceivedMessage] | None = (process, first)
         handled = 0
         try:
@@ -207,6 +211,7 @@ class Delivery:
     async def _handle(
         self, handler: RunningHandler, process: ProcessQueue, message: ReceivedMessage
     ) -> None:
+        """Run the handler on a message and settle it by the result."""
         now_ms = self._membership.instance.steady_ms
         begin_ms = now_ms()
         try:
@@ -235,6 +240,7 @@ class Delivery:
         self._put_back(process, message, options.suspend_ms)
 
     def _put_back(self, process: ProcessQueue, message: ReceivedMessage, pause_ms: int) -> None:
+        """Make the message wait again, and hand out the queue's messages after `pause_ms`."""
         process.put_back(message, self._membership.instance.steady_ms() + pause_ms)
 
         async def resume() -> None:

@@ -44,6 +44,7 @@ class LeaderAssignment:
 
 
 def _queue(topic: str, name: str) -> MessageQueue:
+    """Parse "broker:queue id"; raises BadBody."""
     broker, _, queue_id = name.rpartition(":")
     if not broker or not queue_id.isdecimal() or len(queue_id) > 9:
         raise BadBody(f"{name[:100]} is no broker:queue")

@@ -32,7 +32,7 @@ ASKED_MAX: Final = 3
 
 
 class LeaderAssignor:
-    """Computes the shares of a push consumer."""
+    """Computes which queues of a topic this push consumer gets, by the strategy of its options."""
 
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership
@@ -57,7 +57,7 @@ class LeaderAssignor:
         if me not in ordered:
             return []
         if ordered[0] == me:
-            decided = await self._lead(topic, ordered, route)
+            decided = await self._decide(topic, ordered, route)
         else:
             asked = await self._ask(topic, ordered[0], route)
             if asked is None or asked.members != ordered:
@@ -65,9 +65,11 @@ class LeaderAssignor:
             decided = self._membership.led[topic] = asked
         return decided.shares.get(me, [])
 
-    async def _lead(
+    async def _decide(
         self, topic: str, members: tuple[str, ...], route: TopicRoute
     ) -> LeaderAssignment:
+        """Compute and store the shares of a topic as the group's leader, from the newest known
+        decision."""
         known = self._membership.led.get(topic)
         if known is None:
             found = [await self._ask(topic, one, route) for one in members[1 : ASKED_MAX + 1]]
@@ -85,7 +87,7 @@ class LeaderAssignor:
         """Ask another member for its shares of a topic; None if no broker returns an answer, or the
         member has none."""
         header = GetConsumerRunningInfoRequest(self._membership.group, member, False)
-        for address in _addresses(self._membership, route):
+        for address in _reading_addresses(self._membership, route):
             try:
                 code = RequestCode.GET_CONSUMER_RUNNING_INFO
                 response = await self._membership.instance.ask(address, code, header)
@@ -106,7 +108,8 @@ def kept_shares(membership: ConsumerMembership) -> dict[str, Any]:
     return {topic: led.to_json() for topic, led in membership.led.items()}
 
 
-def _addresses(membership: ConsumerMembership, route: TopicRoute) -> Iterable[str]:
+def _reading_addresses(membership: ConsumerMembership, route: TopicRoute) -> Iterable[str]:
+    """Yield an address of each broker group of the route, sorted by broker name."""
     for name in sorted(route.brokers):
         reader = membership.instance.brokers.reader(name)
         if reader is not None:

@@ -35,7 +35,7 @@ another member after 60 s."""
 
 
 class MemberLocks:
-    """The queue locks of a group member."""
+    """Requests of a group's member to lock and unlock queues at their brokers."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
@@ -80,6 +80,8 @@ class MemberLocks:
         await asyncio.gather(*(ask(name, held) for name, held in _by_broker(queues).items()))
 
     async def _request(self, broker_name: str, queues: set[MessageQueue], code: int) -> bytes:
+        """Send a lock or unlock request (`code`) to the broker's master and return the answer's
+        body. Raises ClientError without a master."""
         address = self._instance.brokers.master(broker_name)
         if address is None:
             raise ClientError(f"broker {broker_name} has no master")
@@ -97,6 +99,7 @@ class MemberLocks:
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, set[MessageQueue]]:
+    """Return the queues by broker name."""
     table: dict[str, set[MessageQueue]] = {}
     for queue in queues:
         table.setdefault(queue.broker_name, set()).add(queue)

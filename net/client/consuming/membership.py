@@ -46,8 +46,8 @@ class Running(Protocol):
     refusal: BrokerError | None
 
     def settled(self) -> None:
-        """Signal that a message of the queue was acknowledged, put back or dropped; returns at
-        once."""
+        """Wake the queue's pull loop, and a wait for its handlers, because a message of the
+        queue was acknowledged, put back or dropped; returns at once."""
 
 
 @dataclass(slots=True)

@@ -110,6 +110,7 @@ class QueueOffsets:
         return await self.latest(queue)
 
     def _address(self, queue: MessageQueue) -> str:
+        """Return an address of the queue's broker; raises RouteNotFound."""
         return broker_address(self._instance, queue)
 
 
@@ -171,6 +172,7 @@ class BrokerOffsets:
             await self._instance.notify(address, new_request(code, header, oneway=True))
 
     async def _commit(self, queue: MessageQueue, offset: QueueOffset, confirmed: bool) -> None:
+        """Commit an offset; a failure is logged."""
         try:
             await self.commit_one(queue, offset, confirmed=confirmed)
         except (ClientError, RemotingError) as error:
@@ -224,6 +226,7 @@ class LocalOffsets:
             self._unwritten = table
 
     def _save(self, files: ConfigFiles) -> None:
+        """Write the newest offsets to the file; a failure is logged. Runs on the writing thread."""
         with self._lock:
             table, self._unwritten = self._unwritten, None
         try:
@@ -232,6 +235,7 @@ class LocalOffsets:
             logger.error("offsets were not saved: %s", error)
 
     def _load(self, value: object) -> None:
+        """Read the offsets of a file's JSON value; raises BadBody."""
         if value is None:
             return
         table = as_object(as_object(value).get("offsetTable", {}))

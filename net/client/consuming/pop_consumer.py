@@ -125,7 +125,7 @@ class PopConsumer(ClientLifetime):
         self._pops, self._handling = TaskSet(), TaskSet()
         self._slots = asyncio.Semaphore(given.concurrency)
         self._loops: dict[PopPlace, asyncio.Task[None]] = {}
-        self._held: Counter[PopPlace] = Counter()
+        self._requested: Counter[PopPlace] = Counter()
         self._has_room = asyncio.Event()
         self._closed = False
         self._missing = MissingTopics(group)
@@ -156,6 +156,8 @@ class PopConsumer(ClientLifetime):
         await super().start()
 
     async def _open(self) -> None:
+        """Join the group and begin to pop. Raises ClientError without a handler or a
+        subscription."""
         if self._closed:
             raise ClientError("a consumer over pop starts once")
         if self._handler is None:
@@ -173,16 +175,19 @@ class PopConsumer(ClientLifetime):
         await super().close()
 
     async def _shut(self) -> None:
+        """Leave the group, after up to close_timeout_ms for running handlers."""
         await self._leave(self._options.close_timeout_ms)
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._closed = True
         self._pops, self._handling = TaskSet(), TaskSet()
-        self._held.clear()
+        self._requested.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._popper.forget()
 
     async def _undo(self) -> None:
+        """Leave the group, without a wait for running handlers."""
         if self._popper.runs:
             await self._leave(0)
 
@@ -192,7 +197,7 @@ class PopConsumer(ClientLifetime):
         await self._pops.cancel()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while self._held.total():
+                while self._requested.total():
                     self._has_room.clear()
                     await self._has_room.wait()
         except TimeoutError:
@@ -220,6 +225,7 @@ class PopConsumer(ClientLifetime):
             await asyncio.sleep(PLACES_MS / 1000)
 
     def _warn_of_missing(self, found: Collection[str]) -> None:
+        """Log subscribed topics that are not among `found`, the topics with a route."""
         for topic in self._popper.subscriptions:
             if topic in found:
                 self._missing.found(topic)
@@ -227,12 +233,13 @@ class PopConsumer(ClientLifetime):
                 self._missing.missing(topic, self._instance.steady_ms())
 
     async def _pop_from(self, place: PopPlace) -> None:
+        """Pop from a place until cancelled, while there is room for messages."""
         options, failures = self._options, 0
         while True:
-            while (asked := min(options.batch, self._room(place))) <= 0:
+            while (asked := min(options.batch, self._room_at(place))) <= 0:
                 self._has_room.clear()
                 await self._has_room.wait()
-            self._held[place] += asked
+            self._requested[place] += asked
             found: list[ReceivedMessage] = []
             try:
                 found = await self._popper.pop(place, asked, options.invisible_ms, POLL_MS)
@@ -243,19 +250,20 @@ class PopConsumer(ClientLifetime):
                 await self._popper.refresh()
                 await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
             finally:
-                self._gave_back(place, asked - len(found))
+                self._free_room(place, asked - len(found))
             self._hand_over(place, found)
 
-    def _room(self, place: PopPlace) -> int:
+    def _room_at(self, place: PopPlace) -> int:
         """The number of messages that may still be requested from a place.
 
         Each broker of a topic has an equal part of the limit, at least one message: a request to an
         empty broker must not use up the room of the others.
         """
         part = max(1, 2 * self._options.concurrency // max(1, len(self._loops)))
-        return part - self._held[place]
+        return part - self._requested[place]
 
     def _hand_over(self, place: PopPlace, found: Sequence[ReceivedMessage]) -> None:
+        """Start handlers for popped messages; ordered messages of a queue share one."""
         until_ms = self._instance.steady_ms() + self._options.invisible_ms
         if not self._options.ordered:
             for message in found:
@@ -280,25 +288,24 @@ class PopConsumer(ClientLifetime):
                 if is_handled is None:
                     return
                 if not is_handled:
-                    await self._again(left)
+                    await self._hide_for_retry(left)
                     return
-                await self._settled(left.pop(0), None)
-                self._gave_back(place, 1)
+                await self._settle(left.pop(0), None)
+                self._free_room(place, 1)
         finally:
-            self._gave_back(place, len(left))
+            self._free_room(place, len(left))
 
     async def _is_handled(self, message: ReceivedMessage, until_ms: int) -> bool | None:
-        """Run the handler; False if it refuses the message. None: the consumer was closed first.
-
-        A message that waited so that less than half of its hidden time is left is renewed first; if
-        that fails, another member may have it, and the handler does not run.
-        """
+        """Run the handler; True if it accepts the message, False if it refuses it. None: the
+        consumer was closed first. A message that waited so that less than half of its hidden
+        time is left is renewed first; if that fails, another member may have it, and the handler
+        does not run."""
         assert self._handler is not None
         async with self._slots:
             if self._closed:
                 return None
             half_ms = self._options.invisible_ms // 2
-            if self._instance.steady_ms() > until_ms - half_ms and not await self._settled(
+            if self._instance.steady_ms() > until_ms - half_ms and not await self._settle(
                 message, self._options.invisible_ms
             ):
                 return False
@@ -307,7 +314,7 @@ class PopConsumer(ClientLifetime):
             try:
                 while not (await asyncio.wait({running}, timeout=half_ms / 1000))[0]:
                     if self._instance.steady_ms() < end_ms:
-                        await self._settled(message, self._options.invisible_ms)
+                        await self._settle(message, self._options.invisible_ms)
                 return running.result() is Outcome.ACK
             except (Exception, asyncio.CancelledError):
                 if is_being_cancelled():
@@ -317,14 +324,15 @@ class PopConsumer(ClientLifetime):
             finally:
                 running.cancel()
 
-    async def _again(self, left: Sequence[ReceivedMessage]) -> None:
+    async def _hide_for_retry(self, left: Sequence[ReceivedMessage]) -> None:
+        """Hide refused messages until their next delivery."""
         for message in left:
             retry_ms = self._options.retry_ms
             times = max(0, min(message.reconsume_times, len(retry_ms) - 1))
             after_ms = self._options.suspend_ms if self._options.ordered else retry_ms[times]
-            await self._settled(message, after_ms)
+            await self._settle(message, after_ms)
 
-    async def _settled(self, message: ReceivedMessage, again_ms: int | None) -> bool:
+    async def _settle(self, message: ReceivedMessage, again_ms: int | None) -> bool:
         """Acknowledge the message (`again_ms` None), or hide it for `again_ms`. False if no broker
         accepted that: the message is delivered again when its hidden time ends."""
         for _ in range(SETTLE_TRIES):
@@ -340,6 +348,7 @@ class PopConsumer(ClientLifetime):
         logger.warning("message %s is delivered again: %s", message.message_id, failure)
         return False
 
-    def _gave_back(self, place: PopPlace, count: int) -> None:
-        self._held[place] -= count
+    def _free_room(self, place: PopPlace, count: int) -> None:
+        """Count `count` fewer messages as requested or held from a place, and let pops continue."""
+        self._requested[place] -= count
         self._has_room.set()

@@ -337,6 +337,8 @@ class Popper:
     async def _ask(
         self, handle: PopHandle, code: int, header: AckMessageRequest | ChangeInvisibleTimeRequest
     ) -> Command:
+        """Send a request about a handle's message to the broker's master; after a failure,
+        request the routes again."""
         self._check_running()
         try:
             return await self._instance.ask(self._master(handle.broker_name), code, header)
@@ -345,17 +347,21 @@ class Popper:
             raise
 
     def _master(self, broker_name: str) -> str:
+        """Return the address of a broker's master; raises RouteNotFound."""
         address = self._instance.brokers.master(broker_name)
         if address is None:
             raise RouteNotFound(f"no master of broker {broker_name} is known")
         return address
 
     def _check_running(self) -> None:
+        """Raises ClientClosed unless started."""
         if not self.runs:
             raise ClientClosed(NOT_RUNNING)
 
 
 def _handle_of(message: ReceivedMessage) -> PopHandle:
+    """Return the handle of a popped message; raises InvalidArgument without one, or for a
+    message received by gRPC."""
     text = handle_text(message)
     if is_receipt(text):
         # A gRPC server may have renewed the handle: the broker would ignore this text.

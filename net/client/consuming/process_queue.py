@@ -97,12 +97,12 @@ class ProcessQueue:
 
     @property
     def count(self) -> int:
-        """Messages held: waiting and in flight."""
+        """Number of messages held: waiting and in flight."""
         return len(self._waiting) + len(self._in_flight)
 
     @property
     def in_flight(self) -> int:
-        """Messages handed out and not yet acknowledged."""
+        """Number of messages handed out and not yet acknowledged."""
         return len(self._in_flight)
 
     @property
@@ -233,6 +233,7 @@ class ProcessQueue:
         self._in_flight.pop(message.queue_offset, None)
 
     def _forget(self, message: ReceivedMessage) -> None:
+        """Subtract a message from the totals."""
         self.size -= len(message.body)
         self.totals.size -= len(message.body)
         self.totals.messages -= 1

@@ -76,6 +76,7 @@ class _ReadAhead:
         self.task: asyncio.Task[None] | None = None
 
     def take(self) -> ReceivedMessage:
+        """Remove and return the next message, and advance the position."""
         message = self.messages.popleft()
         self.size -= len(message.body)
         self.position = QueueOffset(message.queue_offset + 1)
@@ -133,6 +134,7 @@ class PullConsumer(ClientLifetime):
         await super().start()
 
     async def _open(self) -> None:
+        """Join the group."""
         await self._instance.add_member(self._member)
         # Each belongs to the loop in which it is waited for.
         self._arrived, self._assigning = asyncio.Event(), asyncio.Lock()
@@ -144,6 +146,8 @@ class PullConsumer(ClientLifetime):
         await super().close()
 
     async def _shut(self) -> None:
+        """Drop the assignment, wake waiting polls, and leave the group; no-op if it was not
+        joined."""
         if self._running:
             self._running = False
             self._subscriptions.clear()
@@ -153,6 +157,7 @@ class PullConsumer(ClientLifetime):
             await self._instance.remove_member(self._member)
 
     def _forget(self) -> None:
+        """Count as closed, without a request: the loop of `start` was closed."""
         self._running = False
         self._subscriptions.clear()
         self._assigned.clear()
@@ -193,6 +198,7 @@ class PullConsumer(ClientLifetime):
     async def _assign(
         self, queues: Collection[MessageQueue], expression: str, sql: str | None
     ) -> None:
+        """Change the assignment as `assign` does; calls must not overlap."""
         now_ms = self._instance.now_ms()
         topics = {queue.topic for queue in queues}
         wanted = {topic: subscription_of(topic, expression, sql, now_ms) for topic in topics}
@@ -216,7 +222,7 @@ class PullConsumer(ClientLifetime):
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Discard the messages read ahead of an assigned queue and continue reading it at a queue
         offset; commits nothing. Raises ClientError if the queue is not assigned."""
-        self._of(queue)
+        self._read_ahead_of(queue)
         self._stop(queue)
         self._assigned[queue] = _ReadAhead()
         self._read_on(queue, QueueOffset(queue_offset))
@@ -248,11 +254,11 @@ class PullConsumer(ClientLifetime):
             raise ClientError("no queue is assigned: call assign first")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while self._running and not any(ahead.messages for ahead in self._all()):
+                while self._running and not any(ahead.messages for ahead in self._read_aheads()):
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
-            for ahead in self._all():
+            for ahead in self._read_aheads():
                 if ahead.error is not None:
                     raise ahead.error from None
         return self._take(max_count or self._options.pull_batch)
@@ -260,7 +266,7 @@ class PullConsumer(ClientLifetime):
     def position(self, queue: MessageQueue) -> QueueOffset | None:
         """The offset of the next message that `poll` returns of an assigned queue; None until the
         start offset is known. Raises ClientError if the queue is not assigned."""
-        return self._of(queue).position
+        return self._read_ahead_of(queue).position
 
     async def committed(self, queue: MessageQueue) -> QueueOffset | None:
         """Query the group's committed offset of a queue at its broker; None if the group has none.
@@ -288,16 +294,19 @@ class PullConsumer(ClientLifetime):
         for queue, queue_offset in offsets.items():
             await self._offsets.commit_one(queue, QueueOffset(queue_offset))
 
-    def _all(self) -> Collection[_ReadAhead]:
+    def _read_aheads(self) -> Collection[_ReadAhead]:
+        """Return the read-ahead of each assigned queue."""
         return self._assigned.values()
 
-    def _of(self, queue: MessageQueue) -> _ReadAhead:
+    def _read_ahead_of(self, queue: MessageQueue) -> _ReadAhead:
+        """Return the read-ahead of a queue; raises ClientError if it is not assigned."""
         ahead = self._assigned.get(queue)
         if ahead is None:
             raise ClientError(f"{queue} is not assigned")
         return ahead
 
     def _check_running(self) -> None:
+        """Raises ClientClosed unless started."""
         if not self._running:
             raise ClientClosed("the consumer is not started, or is closed")
 
@@ -321,12 +330,14 @@ class PullConsumer(ClientLifetime):
             task.cancel()
 
     def _read_on(self, queue: MessageQueue, start: QueueOffset | None) -> None:
+        """Start the task that reads a queue from `start`, None: from its start position."""
         ahead = self._assigned[queue]
         ahead.task = self._tasks.spawn(self._read(queue, ahead, start), f"read {queue}")
 
     async def _read(
         self, queue: MessageQueue, ahead: _ReadAhead, start: QueueOffset | None
     ) -> None:
+        """Read a queue ahead until cancelled; failures are logged and retried."""
         options, failures = self._options, 0
         while True:
             try:
@@ -347,9 +358,10 @@ class PullConsumer(ClientLifetime):
                 logger.info("reading %s failed: %s", queue, error)
                 ahead.error = error if isinstance(error, BrokerError) else None
                 await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
-                await self._find(queue.topic)
+                await self._refresh_route(queue.topic)
 
     async def _start_of(self, queue: MessageQueue) -> QueueOffset:
+        """Return the committed offset of a queue, else the start position of the options."""
         committed = await self._offsets.read(queue)
         if committed is not None:
             return committed
@@ -357,6 +369,7 @@ class PullConsumer(ClientLifetime):
         return await self._queue_offsets.start(queue, options.consume_from, options.consume_from_ms)
 
     async def _fetch(self, queue: MessageQueue, ahead: _ReadAhead) -> None:
+        """Pull once and add the messages to the queue's read-ahead."""
         pulled = await self._puller.pull(
             queue,
             ahead.next_fetch,
@@ -382,7 +395,8 @@ class PullConsumer(ClientLifetime):
         else:
             ahead.position = ahead.next_fetch
 
-    async def _find(self, topic: str) -> None:
+    async def _refresh_route(self, topic: str) -> None:
+        """Request the route of a topic again; a failure is logged."""
         try:
             await self._instance.refresh(topic)
         except FAILURES as error:

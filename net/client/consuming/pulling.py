@@ -38,7 +38,7 @@ SUSPEND_MS: Final = 15_000
 
 
 class PullStatus(Enum):
-    """The result of a pull."""
+    """The result of a pull: messages, no new message, no matching message, or another offset."""
 
     FOUND = "FOUND"
     """The answer has messages."""

@@ -100,7 +100,7 @@ class QueueRunner:
     async def run(self, start: QueueOffset | None = None) -> None:
         """Pull until cancelled, from `start`, else from the committed offset, else from the start
         position of the options; failures are logged and retried."""
-        await self._position(start)
+        await self._find_start(start)
         failures = 0
         while True:
             await self._wait_for_room()
@@ -120,7 +120,9 @@ class QueueRunner:
                 if pulled.messages:
                     self._arrived(self.process)
 
-    async def _position(self, start: QueueOffset | None) -> None:
+    async def _find_start(self, start: QueueOffset | None) -> None:
+        """Set the start offset: `start`, else the committed offset, else the start position of
+        the options."""
         options, failures = self._membership.options, 0
         while start is None:
             try:
@@ -136,6 +138,7 @@ class QueueRunner:
         self._ready.set()
 
     def _begin_at(self, queue_offset: QueueOffset) -> None:
+        """Continue at a queue offset with a new, empty process queue."""
         self.process = self._new_process(self._membership, self.queue, queue_offset)
         self.process.lock_until_ms = self.lock_until_ms
         self._set_aside_upto = self._changed = -1
@@ -145,16 +148,19 @@ class QueueRunner:
     def _new_process(
         membership: ConsumerMembership, queue: MessageQueue, queue_offset: QueueOffset
     ) -> ProcessQueue:
+        """Return an empty process queue that begins at a queue offset."""
         ordered = membership.locks_queues
         return ProcessQueue(queue, queue_offset, membership.totals, ordered=ordered)
 
     async def _wait_for_room(self) -> None:
+        """Wait until the limits of held messages allow a pull."""
         while (reason := pause_reason(self.process, self._membership.limits)) is not None:
             logger.debug("pulling %s pauses: %s", self.queue, reason)
             self._signal.clear()
             await self._signal.wait()
 
     async def _pull(self) -> Pulled:
+        """Pull once from the present position."""
         membership, process = self._membership, self.process
         subscription = membership.subscriptions.get(self.queue.topic)
         if subscription is None:
@@ -223,6 +229,7 @@ class QueueRunner:
         await self._membership.offsets.commit({self.queue: queue_offset}, confirmed=True)
 
     async def _recover(self, error: Exception, failures: int) -> None:
+        """Log a failed pull, repair its cause if possible, and wait before the next try."""
         if failures % LOG_EVERY == 1:
             logger.warning("pulling %s failed: %s", self.queue, error)
         if _is_refusal(error):
@@ -240,8 +247,8 @@ class QueueRunner:
 
 
 def _is_refusal(error: Exception) -> TypeGuard[BrokerError]:
-    """Whether waiting does not change the error. RocketMQ answers SYSTEM_ERROR if it has no SQL
-    filters (PullMessageProcessor)."""
+    """Whether the error is a broker's refusal that waiting does not change. RocketMQ answers
+    SYSTEM_ERROR if it has no SQL filters (PullMessageProcessor)."""
     if not isinstance(error, BrokerError):
         return False
     no_filters = error.code == ResponseCode.SYSTEM_ERROR and "filter message" in error.remark

@@ -17,6 +17,8 @@ BUCKET_MS: Final = 10_000
 
 @dataclass(slots=True)
 class _Bucket:
+    """The counts of a topic from `begin_ms` (monotonic clock) on."""
+
     begin_ms: int
     ok: int = 0
     failed: int = 0
@@ -94,6 +96,7 @@ class TopicRates:
         self._buckets.pop(topic, None)
 
     def _bucket(self, topic: str, now_ms: int) -> _Bucket:
+        """Return the topic's counters of the current BUCKET_MS, begun if necessary."""
         buckets = self._buckets.setdefault(topic, deque(maxlen=WINDOW_MS // BUCKET_MS))
         if not buckets or now_ms - buckets[-1].begin_ms >= BUCKET_MS:
             buckets.append(_Bucket(now_ms))

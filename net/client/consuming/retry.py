@@ -85,6 +85,8 @@ class Retries:
         return await self.send_back(message, DEAD_LETTER)
 
     async def _ask_broker(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Send CONSUMER_SEND_MSG_BACK to the message's broker. Raises ClientError without a
+        master, BrokerError, RemotingError."""
         header = ConsumerSendMsgBackRequest(
             offset=message.log_offset,
             group=self._group,
@@ -102,6 +104,8 @@ class Retries:
         await self._instance.ask(master, code, header, timeout_ms=SEND_BACK_TIMEOUT_MS)
 
     async def _send_as_new(self, message: ReceivedMessage) -> bool:
+        """Send the message to the group's retry topic as a new message; False if no queue
+        accepted it."""
         topic = f"{RETRY_PREFIX}{self._group}"
         try:
             route = await self._instance.route(topic)
@@ -113,6 +117,7 @@ class Retries:
         return False
 
     async def _send_to(self, message: ReceivedMessage, queue: MessageQueue) -> bool:
+        """Send the message to a queue of the retry topic; False if that failed."""
         address = self._instance.brokers.master(queue.broker_name)
         if address is None:
             return False

@@ -86,6 +86,7 @@ def consumer_status(membership: ConsumerMembership, topic: str) -> bytes:
 
 
 def _queue_info(running: Running, now_ms: int) -> dict[str, Any]:
+    """Return RocketMQ's ProcessQueueInfo of a running queue, as a dict."""
     process = running.process
     return {
         "cachedMsgCount": process.count,

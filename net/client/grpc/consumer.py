@@ -56,7 +56,7 @@ class GrpcConsumer:
         self._session = EndpointSession(address, client_options, self._settings)
         self._session.client_type = ClientType.SIMPLE_CONSUMER
         self._group = group
-        self._said: set[str] = set()
+        self._sent_topics: set[str] = set()
         self._routes: dict[str, tuple[int, list[Any]]] = {}
         self._turn = 0
 
@@ -95,7 +95,7 @@ class GrpcConsumer:
         if invisible_ms < INVISIBLE_MIN_MS:
             text = f"invisible_ms is {invisible_ms}; gRPC hides for {INVISIBLE_MIN_MS} at least"
             raise InvalidArgument(text)
-        if set(self.subscriptions) != self._said:
+        if set(self.subscriptions) != self._sent_topics:
             await self._session.sync()
         places = [
             (topic, queue)
@@ -131,7 +131,7 @@ class GrpcConsumer:
             "message_id": message.message_id,
             "receipt_handle": receipt,
         }
-        asked = {**self._named(message), "entries": [entry]}
+        asked = {**self._name_fields(message), "entries": [entry]}
         fine = frozenset({Code.OK, Code.MULTIPLE_RESULTS})
         response = await self._session.ask("AckMessage", asked, fine=fine)
         for one in response.entries:
@@ -142,7 +142,7 @@ class GrpcConsumer:
         POP_CK. Raises as `ack` does."""
         receipt = _receipt_of(message)
         asked = {
-            **self._named(message),
+            **self._name_fields(message),
             "message_id": message.message_id,
             "receipt_handle": receipt,
             "invisible_duration": time_of(invisible_ms),
@@ -150,10 +150,13 @@ class GrpcConsumer:
         response = await self._session.ask("ChangeInvisibleDuration", asked)
         message.properties[names.POP_CK] = response.receipt_handle
 
-    def _named(self, message: ReceivedMessage) -> dict[str, Any]:
+    def _name_fields(self, message: ReceivedMessage) -> dict[str, Any]:
+        """Return the request fields that name the group and the message's topic."""
         return {"group": {"name": self._group}, "topic": {"name": message.topic}}
 
     def _messages(self, responses: list[Any], broker_name: str) -> list[ReceivedMessage]:
+        """Return the messages in a streamed answer. Raises BrokerError for another status than
+        OK and MESSAGE_NOT_FOUND."""
         found = []
         for one in responses:
             kind = one.WhichOneof("kind")
@@ -170,7 +173,7 @@ class GrpcConsumer:
         return found
 
     async def _brokers(self, topic: str) -> list[Any]:
-        """A readable queue of each broker of a topic."""
+        """Return the Broker messages of a topic with a readable queue, each once."""
         now_ms = self._session.options.steady_ms()
         at_ms, known = self._routes.get(topic, (0, []))
         if known and now_ms - at_ms < ROUTE_MS:
@@ -187,7 +190,8 @@ class GrpcConsumer:
         return self._routes[topic][1]
 
     def _settings(self) -> Any:
-        self._said = set(self.subscriptions)
+        """Return the message Settings with the present subscriptions."""
+        self._sent_topics = set(self.subscriptions)
         subscriptions = [
             {"topic": {"name": topic}, "expression": _filter(data)}
             for topic, data in self.subscriptions.items()
@@ -201,6 +205,8 @@ class GrpcConsumer:
 
 
 def _receipt_of(message: ReceivedMessage) -> str:
+    """Return the receipt of a message; raises InvalidArgument for a message received by
+    remoting."""
     text = handle_text(message)
     try:
         PopHandle.parse(text)
@@ -214,5 +220,6 @@ def _receipt_of(message: ReceivedMessage) -> str:
 
 
 def _filter(data: SubscriptionData) -> dict[str, Any]:
+    """Return the fields of a FilterExpression."""
     kind = FilterType.TAG if data.is_tag_type else FilterType.SQL
     return {"type": kind, "expression": data.sub_string}

@@ -69,9 +69,10 @@ def outgoing(message: Message, message_id: str, now_ms: int, host: str) -> dict[
 
 
 def received(given: Any, broker_name: str) -> ReceivedMessage:
-    """Convert `given`, a gRPC Message; its receipt becomes the property POP_CK. Record fields that
-    gRPC does not carry (log offset, flags, sizes and checksums) are 0, `offset_message_id` is "".
-    Raises ValueError for a body that cannot be decompressed, or is larger than MAX_BODY_SIZE."""
+    """Convert `given`, a gRPC Message, to a ReceivedMessage; its receipt becomes the property
+    POP_CK. Record fields that gRPC does not carry (log offset, flags, sizes and checksums) are
+    0, `offset_message_id` is "". Raises ValueError for a body that cannot be decompressed, or is
+    larger than MAX_BODY_SIZE."""
     system, properties = given.system_properties, dict(given.user_properties)
     keys = tuple(system.keys)
     properties[names.UNIQ_KEY] = system.message_id
@@ -85,7 +86,7 @@ def received(given: Any, broker_name: str) -> ReceivedMessage:
     topic = given.topic.name
     return ReceivedMessage(
         topic=topic,
-        body=_plain(given),
+        body=_decompressed(given),
         tags=system.tag,
         keys=keys,
         properties=properties,
@@ -109,7 +110,8 @@ def received(given: Any, broker_name: str) -> ReceivedMessage:
     )
 
 
-def _plain(given: Any) -> bytes:
+def _decompressed(given: Any) -> bytes:
+    """Return the body of a gRPC Message without its compression; raises ValueError."""
     body: bytes = given.body
     if given.system_properties.body_encoding != Encoding.GZIP:
         return body

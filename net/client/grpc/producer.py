@@ -107,7 +107,7 @@ class GrpcProducer:
             for one, message_id in zip(messages, ids, strict=True)
         ]
         topic = messages[0].topic
-        self._name(topic)
+        self._add_topic(topic)
         tries = 1 if any(one.sharding_key for one in messages) else 1 + self._retries
         for failures in itertools.count(1):
             try:
@@ -154,9 +154,12 @@ class GrpcProducer:
         return str(response.message_id)
 
     async def _ask(self, request: dict[str, Any], left_ms: int) -> Any:
+        """Call SendMessage within `left_ms`; statuses about durability count as successes."""
         return await self._session.ask("SendMessage", request, left_ms, fine=_SENT)
 
     def _results(self, topic: str, ids: list[str], response: Any) -> list[SendResult]:
+        """Return the result of each message, in the order of `ids`. Raises BrokerError for the
+        first message that was not stored."""
         entries = list(response.entries)
         if len(entries) == 1 and len(ids) > 1:
             entries *= len(ids)  # RocketMQ's proxy returns one entry for all
@@ -170,7 +173,7 @@ class GrpcProducer:
             found.append(SendResult(status, message_id, "", queue, entry.offset, handle))
         return found
 
-    def _name(self, topic: str) -> None:
+    def _add_topic(self, topic: str) -> None:
         """Add the topic to the client's settings, once; a server without the topic in the settings
         accepts the message all the same."""
         if topic not in self._topics and len(self._topics) < TOPICS_MAX:
@@ -178,6 +181,7 @@ class GrpcProducer:
             self._session.sync_soon()
 
     def _settings(self) -> Any:
+        """Return the message Settings with the topics sent to."""
         return message_class("Settings")(
             client_type=ClientType.PRODUCER,
             publishing={"topics": [{"name": topic} for topic in self._topics]},
@@ -188,5 +192,6 @@ class GrpcProducer:
 
 
 def _refuse_queue(target: object) -> None:
+    """Raises InvalidArgument unless `target` is None: the server chooses the queue."""
     if target is not None:
         raise InvalidArgument("not by gRPC: a sharding key is what fixes the queue")

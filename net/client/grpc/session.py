@@ -103,9 +103,9 @@ class EndpointSession:
         try:
             await self.sync()
         except BaseException:
-            await self._drop()
+            await self._disconnect()
             raise
-        self._tasks.every(HEARTBEAT_MS, self._beat, "heartbeat")
+        self._tasks.every(HEARTBEAT_MS, self._send_heartbeat, "heartbeat")
 
     async def close(self) -> None:
         """Send the client's termination (1 s at most; a failure is logged), and close the
@@ -116,7 +116,7 @@ class EndpointSession:
             await self.ask("NotifyClientTermination", {}, CLOSE_MS)
         except (ClientError, RemotingError) as error:
             logger.debug("leaving %s failed: %s", self.address, error)
-        await self._drop()
+        await self._disconnect()
 
     def forget(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
@@ -137,9 +137,10 @@ class EndpointSession:
         count as a single call; unless started, nothing is sent."""
         if not self._will_send and self.runs:
             self._will_send = True
-            self._tasks.spawn(self._sync_or_not(), "settings")
+            self._tasks.spawn(self._sync_or_log(), "settings")
 
-    async def _drop(self) -> None:
+    async def _disconnect(self) -> None:
+        """Cancel the background tasks, end the stream and close the channel."""
         channel, self._channel = self._channel, None
         await self._tasks.cancel()
         stream, self._stream = self._stream, None
@@ -148,20 +149,23 @@ class EndpointSession:
         if channel is not None:
             await channel.close()
 
-    async def _sync_or_not(self) -> None:
+    async def _sync_or_log(self) -> None:
+        """Send the settings; a failure is logged."""
         try:
             await self.sync()
         except (ClientError, RemotingError) as error:
             logger.info("%s did not accept new settings: %s", self.address, error)
 
     async def _send_settings(self) -> None:
-        channel = self._opened()
+        """Send the settings on the stream, opened if necessary, and wait for the server's
+        answer. Raises CallTimeout, BrokerError, RemotingError."""
+        channel = self._open_channel()
         message = _Command(settings=self._settings()).SerializeToString()
         answered = self._answered = asyncio.get_running_loop().create_future()
         if self._stream is None or self._stream.has_ended:
             path = f"/{SERVICE}/Telemetry"
             self._stream = await channel.stream(
-                path, self._metadata(), self._on_command, self._stream_over
+                path, self._metadata(), self._on_command, self._on_stream_end
             )
         self._stream.send(message)
         try:
@@ -199,6 +203,7 @@ class EndpointSession:
         return [self._read(name, one) for one in found]
 
     def _read(self, name: str, message: bytes) -> Any:
+        """Parse the answer to the method `name`; raises ConnectionClosed for other bytes."""
         try:
             return message_class(f"{name}Response").FromString(message)
         except DecodeError:
@@ -211,19 +216,23 @@ class EndpointSession:
             raise BrokerError(status.code, status.message, self.address)
 
     async def _call(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[bytes]:
-        channel = self._opened()
+        """Call the method `name` and return the messages of its answer, encoded. Raises
+        BrokerError, RemotingError, ClientClosed."""
+        channel = self._open_channel()
         asked = message_class(f"{name}Request")(**request).SerializeToString()
         try:
             return await channel.call(f"/{SERVICE}/{name}", asked, self._metadata(), timeout_ms)
         except GrpcError as error:
             raise _failure(error, self.address) from None
 
-    def _opened(self) -> GrpcChannel:
+    def _open_channel(self) -> GrpcChannel:
+        """Return the channel; raises ClientClosed unless started."""
         if self._channel is None:
             raise ClientClosed("the client is not started, or is closed")
         return self._channel
 
     def _tls(self) -> ssl.SSLContext | None:
+        """Make the TLS context of the options; None: without TLS. Raises TlsError."""
         settings = remoting_options(self.options).tls
         if settings is None:
             return None
@@ -232,6 +241,7 @@ class EndpointSession:
         return context
 
     def _metadata(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers of each call: client id, language, version, protocol."""
         return [
             (b"x-mq-client-id", self.client_id.encode()),
             (b"x-mq-language", b"PYTHON"),
@@ -239,12 +249,15 @@ class EndpointSession:
             (b"x-mq-protocol", b"v2"),
         ]
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
+        """Call Heartbeat, so that the server keeps the client registered."""
         await self.ask("Heartbeat", {"client_type": self.client_type})
 
     # Callbacks of the stream.
 
     def _on_command(self, message: bytes) -> None:
+        """Handle a command of the stream: the answer to the settings; others are ignored. Raises
+        GrpcError."""
         try:
             command = _Command.FromString(message)
         except DecodeError:
@@ -260,16 +273,18 @@ class EndpointSession:
         else:
             answered.set_result(command.settings)
 
-    def _stream_over(self, error: Exception | None) -> None:
+    def _on_stream_end(self, error: Exception | None) -> None:
+        """Handle the end of the stream: settings without an answer fail, otherwise the stream is
+        reopened."""
         answered = self._answered
         if answered is not None and not answered.done():
             lost = ConnectionClosed(f"{self.address} closed the stream of settings")
             failure = _failure(error, self.address) if isinstance(error, GrpcError) else lost
             answered.set_exception(failure)
         elif self.runs:
-            self._tasks.spawn(self._again(), "settings")
+            self._tasks.spawn(self._reopen_stream(), "settings")
 
-    async def _again(self) -> None:
+    async def _reopen_stream(self) -> None:
         """Reopen a lost stream; tries until it succeeds or the session is closed."""
         for wait_s in itertools.chain(AGAIN_S, itertools.repeat(AGAIN_S[-1])):
             await asyncio.sleep(wait_s)

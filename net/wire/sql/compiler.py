@@ -61,7 +61,8 @@ _LEVELS: Final = {
 
 
 class _Kind(Enum):
-    """Classes that RocketMQ distinguishes; the grammar allows each in different places."""
+    """Kind of an operand, as RocketMQ distinguishes them; the grammar allows each in different
+    places."""
 
     PROPERTY = "a property"
     CONSTANT = "a constant"
@@ -71,7 +72,7 @@ class _Kind(Enum):
 
 
 class _Expected(Enum):
-    """Kind of the next word."""
+    """Kind of the word that must follow: an operand, an operator, or the end."""
 
     OPERAND = "an operand"
     OPERATOR = "an operator"
@@ -93,11 +94,13 @@ class _Operand(NamedTuple):
 
     @property
     def is_number(self) -> bool:
+        """Whether the operand is a numeric constant."""
         return self.compare in (kernel.COMPARE_INT, kernel.COMPARE_LONG, kernel.COMPARE_DOUBLE)
 
 
 class _Operator(NamedTuple):
-    """An entry of the operator stack; `jump` is an op whose target is the end of its result."""
+    """An entry of the operator stack; `jump` is the number of an op whose jump target must be
+    set to the end of the operator's result."""
 
     name: str
     level: int
@@ -139,6 +142,9 @@ def program_of(expression: str) -> bytes:
 
 
 class _Compiler:
+    """The compiler of an expression; its methods read words, and raise SqlError where a word
+    cannot stand."""
+
     def __init__(self, expression: str) -> None:
         self._expression = expression
         self._words: Iterator[SqlWord] = words(expression)
@@ -170,12 +176,14 @@ class _Compiler:
         return word
 
     def _unexpected(self) -> SqlError:
+        """Return the error for the current word, which cannot stand here."""
         word = self._word
         if word.kind == END:
             return SqlError("It ends too early")
         return SqlError(f"{word.text[:40]!r} at character {word.at + 1} cannot stand there")
 
     def _wait(self, operator: _Operator) -> None:
+        """Push an operator that waits for its operand; raises SqlError beyond NESTING_MAX."""
         if len(self._operators) == NESTING_MAX:
             raise SqlError(f"It is nested over {NESTING_MAX} deep")
         self._operators.append(operator)
@@ -200,7 +208,7 @@ class _Compiler:
             op = kernel.NULL_VALUE if truth is None else kernel.BOOLEAN
             start = self._program.add(op, flag=int(truth is True))
             compare = -1 if truth is None else kernel.COMPARE_BOOLEAN
-            operand = texts.whole(int(truth is True))
+            operand = texts.int_operand(int(truth is True))
             self._operands.append(_Operand(_Kind.TRUTH, start, truth, compare, operand))
         elif word.kind in (TEXT, WHOLE, REAL):
             self._next()
@@ -210,14 +218,14 @@ class _Compiler:
         self._apply_prefixes()
 
     def _constant(self, kind: _Kind, value: str | int | float) -> _Operand:
-        """Write a constant; an int is not negative."""
+        """Write the op that pushes a constant, and return its operand; an int is not negative."""
         if isinstance(value, str):
             operand, op, compare = self._program.text(value), kernel.TEXT, kernel.COMPARE_TEXT
         elif isinstance(value, float):
-            operand, op, compare = texts.real(value), kernel.DOUBLE, kernel.COMPARE_DOUBLE
+            operand, op, compare = texts.double_operand(value), kernel.DOUBLE, kernel.COMPARE_DOUBLE
         else:
             long = value > _INT_MAX
-            operand, op = texts.whole(value), kernel.LONG if long else kernel.INT
+            operand, op = texts.int_operand(value), kernel.LONG if long else kernel.INT
             compare = kernel.COMPARE_LONG if long else kernel.COMPARE_INT
         start = self._program.add(op, operand=operand)
         return _Operand(kind, start, value, compare, operand)
@@ -246,7 +254,7 @@ class _Compiler:
         value = -number.value
         if number.compare == kernel.COMPARE_DOUBLE:
             return self._constant(_Kind.NEGATED, float(value))
-        operand = texts.whole(int(value))
+        operand = texts.int_operand(int(value))
         op = kernel.LONG if number.compare == kernel.COMPARE_LONG else kernel.INT
         start = self._program.add(op, operand=operand)
         return _Operand(_Kind.NEGATED, start, value, number.compare, operand)
@@ -284,6 +292,7 @@ class _Compiler:
         return True
 
     def _close(self) -> None:
+        """Read a closing bracket: apply all operators since the opening bracket."""
         self._reduce(_OR)
         if not self._operators or self._operators[-1].name != "(":
             raise self._unexpected()
@@ -345,25 +354,28 @@ class _Compiler:
         self._wait(_Operator(name, level, jump))
 
     def _as_condition(self, operand: _Operand) -> None:
-        """Convert the last operand to a condition (SelectorParser.asBooleanExpression)."""
+        """Write the op that casts a property, the last operand, to a condition; raises SqlError
+        for an operand that cannot be a condition (SelectorParser.asBooleanExpression)."""
         if operand.kind is _Kind.PROPERTY:
             self._program.add(kernel.CAST)
         elif operand.kind not in (_Kind.BOOLEAN, _Kind.TRUTH):
-            raise SqlError(f"{_said(operand)} is no condition")
+            raise SqlError(f"{_operand_text(operand)} is no condition")
 
     def _ordered(self, operand: _Operand) -> None:
-        """Check an operand of an ordering comparison
+        """Raises SqlError for an operand that an ordering comparison does not allow
         (ComparisonExpression.checkLessThanOperand)."""
         is_text = operand.kind is _Kind.CONSTANT and not operand.is_number
         if is_text or operand.kind in (_Kind.BOOLEAN, _Kind.TRUTH):
-            raise SqlError(f"{_said(operand)} cannot be compared by <, <=, > or >=")
+            raise SqlError(f"{_operand_text(operand)} cannot be compared by <, <=, > or >=")
 
     def _equal(self, left: _Operand, right: _Operand) -> None:
+        """Write the ops of `left` = `right`, as one op for a property and a constant. Raises
+        SqlError for NULL."""
         for one in (left, right):
             if one.kind is _Kind.TRUTH and one.value is None:
                 raise SqlError("NULL cannot be compared; there is IS NULL")
         if left.kind is _Kind.TRUTH and right.kind is _Kind.CONSTANT:
-            raise SqlError(f"{_said(left)} cannot be compared with {_said(right)}")
+            raise SqlError(f"{_operand_text(left)} cannot be compared with {_operand_text(right)}")
         if left.kind is _Kind.PROPERTY and right.compare >= 0:
             self._program.take_back(right.start)
             self._program.take_back(left.start)
@@ -396,6 +408,7 @@ class _Compiler:
         )
 
     def _is_null(self) -> None:
+        """Read IS NULL or IS NOT NULL and write its ops."""
         self._next()
         self._reduce(_EQUALITY)
         negates = self._word.kind == "NOT"
@@ -411,14 +424,16 @@ class _Compiler:
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
     def _string(self) -> str:
+        """Read a text literal and return its value."""
         if self._word.kind != TEXT:
             raise self._unexpected()
         return str(_literal(self._next()))
 
     def _in(self, negates: bool) -> None:
+        """Read the list of IN and write its op; `negates`: NOT IN."""
         operand = self._operands.pop()
         if operand.kind is not _Kind.PROPERTY:
-            raise SqlError(f"IN asks for a property, not for {_said(operand)}")
+            raise SqlError(f"IN asks for a property, not for {_operand_text(operand)}")
         members: set[bytes] = set()
         wanted = "("
         while self._word.kind == wanted:
@@ -433,6 +448,8 @@ class _Compiler:
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
     def _search(self, op: int, negates: bool) -> None:
+        """Read the text of CONTAINS, STARTSWITH or ENDSWITH, which `op` names, and write the op;
+        `negates`: after NOT."""
         operand, wanted = self._operands.pop(), self._string()
         self._searches += op == kernel.CONTAINS
         if self._searches > SEARCHES_MAX:
@@ -510,8 +527,8 @@ def _literal(word: SqlWord) -> str | int | float:
     return value
 
 
-def _said(operand: _Operand) -> str:
-    """Format an operand for an error."""
+def _operand_text(operand: _Operand) -> str:
+    """Describe an operand in the text of an error."""
     if operand.value is None:
         return operand.kind.value if operand.kind is not _Kind.TRUTH else "NULL"
     return repr(operand.value)[:40]

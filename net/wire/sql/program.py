@@ -83,12 +83,15 @@ class Program:
         return _PLACE.pack(self._place(data), len(data))
 
     def _name(self, name: str) -> int:
+        """Return the number of a property's name, which is added once. Raises SqlError beyond
+        the limit."""
         number = self._names.setdefault(name, len(self._names))
         if number == kernel.NAMES_MAX:
             raise SqlError(f"It names over {kernel.NAMES_MAX} properties")
         return number
 
     def _place(self, data: bytes) -> int:
+        """Store bytes, once, and return their position among the stored texts."""
         at = self._texts.get(data)
         if at is None:
             at = self._texts[data] = self._text_size
@@ -118,11 +121,11 @@ def encoded(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-def whole(value: int) -> bytes:
+def int_operand(value: int) -> bytes:
     """Encode the 8-byte operand of an int or a long (int64, little endian)."""
     return _WHOLE.pack(value)
 
 
-def real(value: float) -> bytes:
+def double_operand(value: float) -> bytes:
     """Encode the 8-byte operand of a double (little endian)."""
     return _REAL.pack(value)

@@ -103,14 +103,14 @@ async def _look_on(
 ) -> None:
     import asyncio
 
-    from turbopump.net.client.admin.group_view import changes, remembered
+    from turbopump.net.client.admin.group_view import changes, with_known_roles
 
     loop, before = asyncio.get_running_loop(), None
     while not stop.is_set():
         due_s = loop.time() + interval_s
         sample = await watch.sample()
         shown.show(sample, [] if before is None else changes(before, sample))
-        before = remembered(before, sample)
+        before = with_known_roles(before, sample)
         try:
             async with asyncio.timeout_at(due_s):
                 await stop.wait()

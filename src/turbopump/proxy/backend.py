@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from turbopump.engine.deferred import Deferred, gather
 from turbopump.net.grpc.codes import Code, MessageType
-from turbopump.net.messaging.backend import ANY_QUEUE, Done, NoReadSizeLimit, Take, logged_steps
+from turbopump.net.messaging.backend import (
+    ANY_QUEUE,
+    Done,
+    NoReadSizeLimit,
+    PopRequest,
+    logged_steps,
+)
 from turbopump.net.messaging.message_conversion import queue_of_group
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.routing.name_servers import Absent
@@ -171,7 +177,7 @@ class ProxyRequestBackend:
         self._next += 1
         return up[self._next % len(up)]
 
-    def take(self, _take: Take) -> None:
+    def pop_available(self, _request: PopRequest) -> None:
         """No-op: a broker does this when it receives the request."""
 
     def ask(

@@ -26,7 +26,7 @@ from turbopump.net.wire.headers.admin import (
 )
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.names import kept_size
-from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData, legal_counts
+from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData, bounded_queue_counts
 from turbopump.net.wire.topics import TopicConfig
 from turbopump.proxy.config import ProxyConfig
 
@@ -228,8 +228,8 @@ class ClusterMap:
         served = {data.broker_name for data in route.broker_datas} & self._brokers.keys()
         queues = sorted(route.queue_datas, key=lambda one: one.broker_name)
         queues = [one for one in queues if one.broker_name in served]
-        reads = legal_counts((one.broker_name, one.read_queue_nums) for one in queues)
-        writes = legal_counts((one.broker_name, one.write_queue_nums) for one in queues)
+        reads = bounded_queue_counts((one.broker_name, one.read_queue_nums) for one in queues)
+        writes = bounded_queue_counts((one.broker_name, one.write_queue_nums) for one in queues)
         topics = {
             one.broker_name: TopicConfig(name, read_count, write_count, one.perm)
             for one, (_, read_count), (_, write_count) in zip(queues, reads, writes, strict=True)

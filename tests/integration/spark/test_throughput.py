@@ -73,7 +73,7 @@ def planted(seed: int = 5) -> list[model.Record]:
 
 def counted(records: list[model.Record]) -> list[pa.RecordBatch]:
     """Cells that workers count from the records in the data source's form."""
-    return [cell for part in record_parts(records) for cell in throughput_batches.counted(part)]
+    return [cell for part in record_parts(records) for cell in throughput_batches.count_cells(part)]
 
 
 def merged_cells(records: list[model.Record]) -> pa.Table:

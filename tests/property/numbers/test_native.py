@@ -105,7 +105,7 @@ def test_a_wheel_of_timers(todo: Moves) -> None:
         (lambda position: timer.put_filler(log, position), 1),
         (walk, 6),
         (heap.push, 6),
-        (lambda one, two: heap.keep([one, two]), 2),
+        (lambda one, two: heap.retain_ticks([one, two]), 2),
         (lambda end: timer.LogPart(log, 0, end), 1),
     ]
     play(entries, todo)

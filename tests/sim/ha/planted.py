@@ -43,7 +43,7 @@ def _confirm_by(patch: Patch, counts: Any) -> None:
             self.confirm_offset = max(before, min([self.log_end, *known]))
         return self.confirm_offset != before
 
-    patch.setattr(SyncState, "_confirm", confirm)
+    patch.setattr(SyncState, "_raise_confirm_offset", confirm)
 
 
 def missing_member_does_not_count(patch: Patch) -> None:
@@ -69,7 +69,7 @@ def cut_at_the_confirmed(patch: Patch) -> None:
     """R10: a replica with a new master truncates every unconfirmed byte, also bytes that the master
     has.
     """
-    real = Replica._meet
+    real = Replica._adopt_reply
 
     def meet(self: Replica, reply: HandshakeReply, actions: list[Any], now_ms: int) -> None:
         assert self._log is not None
@@ -84,12 +84,12 @@ def cut_at_the_confirmed(patch: Patch) -> None:
             inside.setattr(replicas, "consistent_point", earlier)
             real(self, reply, actions, now_ms)
 
-    patch.setattr(Replica, "_meet", meet)
+    patch.setattr(Replica, "_adopt_reply", meet)
 
 
 def handshake_read_too_early(patch: Patch) -> None:
     """R17: a handshake is read when as many bytes are there as an acknowledgement has."""
-    real = ReplicaFramer._taken
+    real = ReplicaFramer._take_bytes
 
     def taken(self: ReplicaFramer, size: int) -> bytes | None:
         if size == 16 and 12 <= len(self._held) < size:
@@ -98,12 +98,12 @@ def handshake_read_too_early(patch: Patch) -> None:
             return frame
         return real(self, size)
 
-    patch.setattr(ReplicaFramer, "_taken", taken)
+    patch.setattr(ReplicaFramer, "_take_bytes", taken)
 
 
 def no_epochs_is_a_new_replica(patch: Patch) -> None:
     """S1: a log without epochs is not cut, whether it is empty or its list was damaged."""
-    real = Replica._meet
+    real = Replica._adopt_reply
 
     def distrust(self: EpochFile, *args: Any) -> None:
         self.trust = Trust.NEW
@@ -116,7 +116,7 @@ def no_epochs_is_a_new_replica(patch: Patch) -> None:
             real(self, reply, actions, now_ms)
 
     patch.setattr(EpochFile, "_distrust", distrust)
-    patch.setattr(Replica, "_meet", meet)
+    patch.setattr(Replica, "_adopt_reply", meet)
 
 
 def epoch_without_writes_refused(patch: Patch) -> None:
@@ -133,7 +133,7 @@ def epoch_without_writes_refused(patch: Patch) -> None:
 
 def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
     """S3: without an epoch that both lists have from the same start on it is tried again."""
-    real = Replica._meet
+    real = Replica._adopt_reply
 
     def meet(self: Replica, reply: HandshakeReply, actions: list[Any], now_ms: int) -> None:
         log = self._log
@@ -146,7 +146,7 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
             actions += self._suspend("no consistent point", now_ms)
 
     patch.setattr(epochs, "_agreed_end", lambda own, other, limit: None)
-    patch.setattr(Replica, "_meet", meet)
+    patch.setattr(Replica, "_adopt_reply", meet)
 
 
 def released_when_demoted(patch: Patch) -> None:
@@ -216,7 +216,7 @@ def elected_before_it_knows_idle_queues(patch: Patch) -> None:
     real = Replica._report
 
     def report(self: Replica, actions: list[Any], now_ms: int) -> None:
-        self._counted = True
+        self._counters_known = True
         real(self, actions, now_ms)
 
     patch.setattr(Replica, "_report", report)

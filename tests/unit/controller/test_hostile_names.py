@@ -365,4 +365,4 @@ def test_no_path_of_the_configuration_is_a_peers() -> None:
     for key in ("controllerStorePath", "configStorePath", "controllerDLegerSelfId"):
         config = ControllerConfig()
         with pytest.raises(PropertiesError):
-            config.changing([Property(key, "../../victim")])
+            config.accepted_changes([Property(key, "../../victim")])

@@ -220,10 +220,10 @@ def test_open_streams_continue_after_a_shutdown() -> None:
     assert [kind for kind, *_ in frames(written(one))].count(h2.GOAWAY) == 1
     one.answer(1, pairs([(b":status", b"200")]), None, b"")
     assert [kind for kind, *_ in frames(written(one))] == [h2.HEADERS]
-    assert not one.is_over
+    assert not one.is_finished
     one.terminate(0)
     written(one)
-    assert one.is_over
+    assert one.is_finished
 
 
 def test_a_library_that_is_not_there_is_named() -> None:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.spark.output_folder import placed, write_text
+from turbopump.spark.output_folder import write_text, written_folder
 from turbopump.spark.session import JobError
 
 
 def write(target: Path, text: str, *, overwrite: bool = False) -> None:
-    with placed(str(target), overwrite, "mark") as folder:
+    with written_folder(str(target), overwrite, "mark") as folder:
         assert not target.exists() or overwrite
         Path(folder, "deep").mkdir(parents=True)
         write_text(folder, "mark", text)
@@ -25,7 +25,7 @@ def test_it_is_renamed_when_it_is_whole(tmp_path) -> None:
 
 
 def test_nothing_is_left_of_one_that_failed(tmp_path) -> None:
-    with pytest.raises(KeyError), placed(str(tmp_path / "out"), False, "mark") as folder:
+    with pytest.raises(KeyError), written_folder(str(tmp_path / "out"), False, "mark") as folder:
         Path(folder).mkdir()
         raise KeyError
     assert names(tmp_path) == []
@@ -42,7 +42,7 @@ def test_existing_output_stays_unless_it_is_replaced(tmp_path) -> None:
 
 def test_a_failure_keeps_the_replaced_output(tmp_path) -> None:
     write(tmp_path / "out", "one")
-    with pytest.raises(KeyError), placed(str(tmp_path / "out"), True, "mark"):
+    with pytest.raises(KeyError), written_folder(str(tmp_path / "out"), True, "mark"):
         raise KeyError
     assert (tmp_path / "out" / "mark").read_text() == "one"
 
@@ -68,7 +68,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path) -> None:
 
 def test_a_remote_place_is_written_to_where_it_is(tmp_path) -> None:
     uri = (tmp_path / "bucket").as_uri()
-    with placed(uri, False, "mark") as folder:
+    with written_folder(uri, False, "mark") as folder:
         assert folder == uri
         (tmp_path / "bucket").mkdir()
         write_text(folder, "mark", "é")

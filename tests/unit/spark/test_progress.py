@@ -27,13 +27,13 @@ class Tracker:
 def test_tasks_of_stages_that_are_over_still_count() -> None:
     tracker = Tracker()
     stages = progress.Stages(tracker)
-    assert stages.look() == (0, None, "tasks, 0 stages running")
+    assert stages.progress() == (0, None, "tasks, 0 stages running")
     tracker.stages = {1: (2, 8), 2: (0, 0)}
-    assert stages.look() == (2, 8, "tasks, 1 stages running")
+    assert stages.progress() == (2, 8, "tasks, 1 stages running")
     tracker.stages = {3: (1, 4)}
-    assert stages.look() == (9, 12, "tasks, 1 stages running")
+    assert stages.progress() == (9, 12, "tasks, 1 stages running")
     tracker.stages = {}
-    assert stages.look() == (12, 12, "tasks, 0 stages running")
+    assert stages.progress() == (12, 12, "tasks, 0 stages running")
 
 
 class Screen(io.StringIO):

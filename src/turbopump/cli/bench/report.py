@@ -60,7 +60,7 @@ class Section:
     def from_load(cls, load: Load, kind: int, follow: bool) -> "Section":
         """Collect the figures of `kind` (native.SEND or native.PULL) from a finished load; `follow`
         as in Plan."""
-        found = load.figures(kind)
+        found = load.counters(kind)
         rows = [row[kind] for row in load.rows()]
         latency = {name: load.latency(kind, share) / 1000 for name, share in SHARES.items()}
         with_delivery = follow and kind == native.PULL

@@ -16,7 +16,7 @@ from turbopump.broker.grpc.backend import BrokerRequestBackend
 from turbopump.engine.types import NewMessage
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.messaging.backend import Given, Take
+from turbopump.net.messaging.backend import PoppedMessages, PopRequest
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.properties import RESERVED
 
@@ -36,16 +36,16 @@ class Watch:
     """Records the native results of the backend, and keeps the group PYTHON off the fast path."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.taken: list[Given | None] = []
-        take = BrokerRequestBackend.take
+        self.taken: list[PoppedMessages | None] = []
+        take = BrokerRequestBackend.pop_available
 
-        def watched(backend: BrokerRequestBackend, wish: Take) -> Given | None:
+        def watched(backend: BrokerRequestBackend, wish: PopRequest) -> PoppedMessages | None:
             if wish.group.group_name == PYTHON:
                 return None
             self.taken.append(take(backend, wish))
             return self.taken[-1]
 
-        monkeypatch.setattr(BrokerRequestBackend, "take", watched)
+        monkeypatch.setattr(BrokerRequestBackend, "pop_available", watched)
 
     @property
     def was_native(self) -> bool:

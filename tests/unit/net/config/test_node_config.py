@@ -85,9 +85,11 @@ def test_two_values_of_a_part_may_be_wrong_one_by_one() -> None:
 def test_keys_a_running_node_takes_over() -> None:
     config = Made()
     given = [Property("port", "80"), Property("isLoud", "true"), Property("unknown", "1")]
-    assert config.changing(given) == given[1:2]
+    assert config.accepted_changes(given) == given[1:2]
     with pytest.raises(PropertiesError, match="port, low cannot change while this node runs"):
-        config.changing([Property("port", "81"), Property("low", "2"), Property("high", "3")])
+        config.accepted_changes(
+            [Property("port", "81"), Property("low", "2"), Property("high", "3")]
+        )
 
 
 @pytest.mark.parametrize("listed", ["loud", "isLoud"])

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.net.grpc.conftest import Bench, Wire, hear
 
 from turbopump.net.grpc import channel
-from turbopump.net.grpc.answers import plain
+from turbopump.net.grpc.answers import decode_grpc_message
 from turbopump.net.grpc.call import unary
 from turbopump.net.grpc.channel import GrpcChannel
 from turbopump.net.grpc.connection import GrpcConnection
@@ -181,4 +181,4 @@ def test_after_a_goaway_new_calls_go_elsewhere(bench: Callable[..., Bench]) -> N
 
 @pytest.mark.parametrize("text", ["", "100% of ä", "a b", "%", "%4"])
 def test_a_text_of_an_end_is_unchanged(text: str) -> None:
-    assert plain(quoted(text)) == text
+    assert decode_grpc_message(quoted(text)) == text

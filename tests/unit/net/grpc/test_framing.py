@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from turbopump.net.grpc.framing import MessageReader, encoding_of, framed, timeout_ms
+from turbopump.net.grpc.framing import MessageReader, framed, timeout_ms, uses_gzip
 from turbopump.net.grpc.health import service_of
 from turbopump.net.grpc.status import GrpcCode, GrpcError, quoted
 
@@ -89,9 +89,9 @@ def test_a_deadline_that_is_none_ends_the_call(text: bytes) -> None:
 
 
 def test_encodings_and_texts() -> None:
-    assert (encoding_of({}), encoding_of({b"grpc-encoding": b"gzip"})) == (False, True)
+    assert (uses_gzip({}), uses_gzip({b"grpc-encoding": b"gzip"})) == (False, True)
     with pytest.raises(GrpcError, match="snappy"):
-        encoding_of({b"grpc-encoding": b"snappy"})
+        uses_gzip({b"grpc-encoding": b"snappy"})
     assert quoted("50% ü\n") == b"50%25 %C3%BC%0A"
     assert len(quoted("x" * 5_000)) == 1_024
 

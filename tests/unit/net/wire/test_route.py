@@ -13,7 +13,7 @@ from turbopump.net.wire.route import (
     BrokerData,
     QueueData,
     TopicRouteData,
-    legal_counts,
+    bounded_queue_counts,
 )
 
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
@@ -46,11 +46,11 @@ HOSTILE = TopicRouteData.decode(
 def test_counts_are_bounded_together(
     given: list[tuple[str, int]], legal: list[tuple[str, int]]
 ) -> None:
-    assert legal_counts(given) == legal_counts(legal) == legal
+    assert bounded_queue_counts(given) == bounded_queue_counts(legal) == legal
 
 
 def test_a_route_of_very_many_brokers_is_bounded() -> None:
-    found = legal_counts((f"broker-{number}", INT_MAX) for number in range(QUEUES_MAX + 9))
+    found = bounded_queue_counts((f"broker-{number}", INT_MAX) for number in range(QUEUES_MAX + 9))
     assert len(found) == QUEUES_MAX + 9 and sum(count for _, count in found) <= QUEUES_MAX
 
 

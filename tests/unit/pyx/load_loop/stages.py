@@ -151,7 +151,7 @@ class Stage:
             return self.load.run(epoll.fileno())
 
     def errors(self, kind: int) -> dict[int, int]:
-        return {code: count for code, count, _ in self.load.figures(kind)["errors"]}
+        return {code: count for code, count, _ in self.load.counters(kind)["errors"]}
 
 
 def fine(request: Request) -> bytes:

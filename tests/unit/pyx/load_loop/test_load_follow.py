@@ -83,7 +83,7 @@ def test_the_end_of_a_transaction_follows_each_half_message() -> None:
         stage.load.set_follow(FOLLOW_END, END_TEXT)
         peer = stage.send(half, 3)
         assert stage.run(messages=20) == DONE
-        assert stage.load.figures(SEND)["messages"] == 20
+        assert stage.load.counters(SEND)["messages"] == 20
     halves = [request.number for request in peer.requests if request.code != END]
     ends = [request.fields for request in peer.requests if request.code == END]
     assert [end["log"] for end in ends] == [str((0xABC << 40) + number) for number in halves]
@@ -105,7 +105,7 @@ def test_each_popped_message_is_acknowledged_before_the_next_pop(
     stage.load.set_follow(FOLLOW_ACKS, ACK_TEXT)
     peers = [stage.send(popper(pops, nothing), 1, chunk) for pops in (3, 0, 5)]
     assert stage.run() == DONE
-    found = stage.load.figures(SEND)
+    found = stage.load.counters(SEND)
     assert (found["messages"], found["errors"]) == (8 * 6, [])
     assert stage.load.measured_ns < NEVER_NS, "it ends when no connection finds messages"
     for peer, pops in zip(peers, (3, 0, 5), strict=True):
@@ -127,7 +127,7 @@ def test_refused_acknowledgements_are_counted_and_the_pops_go_on(stage: Stage) -
     stage.load.set_follow(FOLLOW_ACKS, ACK_TEXT)
     stage.send(popper(4, ack_code=2))
     assert stage.run() == DONE
-    assert stage.load.figures(SEND)["messages"] == 4 * 6
+    assert stage.load.counters(SEND)["messages"] == 4 * 6
     assert stage.errors(SEND) == {2: 4 * 6}
 
 
@@ -135,7 +135,7 @@ def test_without_a_text_messages_are_only_counted(stage: Stage) -> None:
     stage.load.set_follow(FOLLOW_ACKS, b"")
     peer = stage.send(popper(4))
     assert stage.run() == DONE
-    assert stage.load.figures(SEND)["messages"] == 4 * 6
+    assert stage.load.counters(SEND)["messages"] == 4 * 6
     assert [it.code for it in peer.requests] == [POP] * 5
 
 

@@ -32,7 +32,7 @@ from turbopump.pyx.load_parts import OPAQUE_BASE
 def test_all_is_sent_and_answered(stage: Stage, window: int, chunk: int) -> None:
     peers = [stage.send(fine, window, chunk) for _ in range(3)]
     assert stage.run(messages=400, serial=0xA0) == DONE
-    found = stage.load.figures(SEND)
+    found = stage.load.counters(SEND)
     assert (found["messages"], found["all_requests"], found["errors"]) == (400, 400, [])
     assert found["bytes"] == 400 * len(BODY)
     assert sum(len(peer.requests) for peer in peers) == 400
@@ -50,7 +50,7 @@ def test_bodies_of_a_corpus_go_by_turns(window: int) -> None:
         stage.load.set_corpus(b"".join(bodies), array("q", [0, *ends[:-1]]), array("q", ends))
         peer = stage.send(fine, window)
         assert stage.run(messages=40) == DONE
-        found = stage.load.figures(SEND)
+        found = stage.load.counters(SEND)
         assert (found["messages"], found["bytes"]) == (40, 10 * sum(map(len, bodies)))
         assert [request.body for request in peer.requests] == bodies * 10
 
@@ -75,15 +75,15 @@ def test_answers_in_any_order(stage: Stage) -> None:
 
     peer = stage.send(backwards, 10)
     assert stage.run(messages=500) == DONE
-    assert stage.load.figures(SEND)["messages"] == 500
+    assert stage.load.counters(SEND)["messages"] == 500
     assert {request.opaque - OPAQUE_BASE for request in peer.requests} == set(range(10))
 
 
 def test_refusals_are_counted_by_code_with_their_first_text(stage: Stage) -> None:
     stage.send(lambda request: answer(request.opaque, request.number % 3))
     assert stage.run(messages=300) == DONE
-    assert stage.load.figures(SEND)["errors"] == [(1, 100, b"r1"), (2, 100, b"r2")]
-    assert stage.load.figures(SEND)["messages"] == 100
+    assert stage.load.counters(SEND)["errors"] == [(1, 100, b"r1"), (2, 100, b"r2")]
+    assert stage.load.counters(SEND)["messages"] == 100
 
 
 def test_more_codes_than_are_told_apart_are_still_counted(stage: Stage) -> None:
@@ -95,7 +95,7 @@ def test_more_codes_than_are_told_apart_are_still_counted(stage: Stage) -> None:
 def test_an_answer_to_nothing_is_dropped(stage: Stage) -> None:
     stage.send(lambda request: answer(7) + answer(OPAQUE_BASE + 9) + fine(request))
     assert stage.run(messages=5) == DONE
-    assert stage.load.figures(SEND)["messages"] == 5
+    assert stage.load.counters(SEND)["messages"] == 5
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_with_the_last_connection_the_load_ends(stage: Stage) -> None:
     for _ in range(2):
         stage.send(lambda request: fine(request) if request.number < 3 else None)
     assert stage.run() == LOST
-    assert stage.load.figures(SEND)["all_messages"] == 6
+    assert stage.load.counters(SEND)["all_messages"] == 6
 
 
 def test_unanswered_requests_are_counted(stage: Stage) -> None:
@@ -144,7 +144,7 @@ def test_unanswered_requests_are_counted(stage: Stage) -> None:
 def test_a_peer_that_never_answers_ends_it(stage: Stage) -> None:
     stage.send(lambda request: fine(request) if request.number < 5 else b"", 3)
     assert stage.run(silence_ns=50_000_000) == LATE
-    assert stage.load.figures(SEND)["messages"] == 5
+    assert stage.load.counters(SEND)["messages"] == 5
     assert stage.errors(SEND) == {CODE_UNANSWERED: 3}
 
 
@@ -159,7 +159,7 @@ def test_a_latency_begun_in_the_warm_up_is_none(stage: Stage) -> None:
 
     stage.send(after_warm_up)
     assert stage.run(messages=1, warmup_ns=1_000_000) == DONE
-    assert stage.load.figures(SEND)["messages"] == 1
+    assert stage.load.counters(SEND)["messages"] == 1
     assert stage.load.latency_max(SEND) == 0
 
 
@@ -205,7 +205,7 @@ def test_a_stop_from_another_thread_ends_it(stage: Stage) -> None:
 
     stage.send(until)
     assert stage.run() == DONE
-    assert stage.load.figures(SEND)["messages"] >= 20
+    assert stage.load.counters(SEND)["messages"] >= 20
     with pytest.raises(ValueError, match="runs once"):
         stage.load.run(0)
 

@@ -13,7 +13,7 @@ def test_a_backlog_is_read_to_its_end_and_not_further(stage: Stage, chunk: int) 
     assert stage.run() == DONE
     assert [request.queue_offset for request in two.requests] == [0]
     assert {request.queue_offset for request in one.requests} == {0, 10, 20, 5}
-    found = stage.load.figures(PULL)
+    found = stage.load.counters(PULL)
     assert (found["requests"], found["messages"]) == (5, 50)
     assert found["bytes"] == len(records(50))
     assert stage.load.unread_queues == 0
@@ -22,7 +22,7 @@ def test_a_backlog_is_read_to_its_end_and_not_further(stage: Stage, chunk: int) 
 def test_a_queue_shorter_than_it_seemed_ends_where_it_ends(stage: Stage) -> None:
     stage.pull(backlog(15), (0, 1000))
     assert stage.run() == DONE
-    assert (stage.load.figures(PULL)["messages"], stage.load.unread_queues) == (15, 0)
+    assert (stage.load.counters(PULL)["messages"], stage.load.unread_queues) == (15, 0)
 
 
 def test_a_pull_goes_on_where_the_broker_says(stage: Stage) -> None:
@@ -38,7 +38,7 @@ def test_a_pull_goes_on_where_the_broker_says(stage: Stage) -> None:
     peer = stage.pull(script, (0, 60))
     assert stage.run() == DONE
     assert [request.queue_offset for request in peer.requests] == [0, 40, 50, 50, 50, 50]
-    assert stage.load.figures(PULL)["messages"] == 10
+    assert stage.load.counters(PULL)["messages"] == 10
     assert stage.errors(PULL) == {2: 3}
 
 
@@ -77,6 +77,6 @@ def test_a_follower_waits_until_all_that_was_sent_came(stage: Stage) -> None:
     stage.send(send)
     stage.pull(pull, (0, 0))
     assert stage.run(messages=200, follow=True) == DONE
-    assert stage.load.figures(SEND)["messages"] == 200
-    assert stage.load.figures(PULL)["messages"] >= 200
+    assert stage.load.counters(SEND)["messages"] == 200
+    assert stage.load.counters(PULL)["messages"] >= 200
     assert stage.load.delivery(0.5) > 0

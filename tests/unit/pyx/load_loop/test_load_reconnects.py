@@ -46,7 +46,7 @@ def test_a_lost_connection_goes_on_with_a_new_socket(stage: Stage, interval_ns: 
     ended, peer = reconnecting(stage, (0, fine), messages=100, interval_ns=interval_ns)
     assert ended == DONE
     lost = stage.errors(SEND)[CODE_LOST]
-    found = stage.load.figures(SEND)
+    found = stage.load.counters(SEND)
     assert 1 <= lost <= 4
     assert (found["all_requests"], found["all_messages"]) == (100, 100 - lost)
     assert len(peer.requests) == 100 - 30 - lost, "failed messages are not sent again"
@@ -80,7 +80,7 @@ def test_pulls_go_on_where_they_were(stage: Stage) -> None:
     stage.pull(lambda request: some(request) if request.number < 10 else None, (0, 90))
     ended, peer = reconnecting(stage, (0, some))
     assert ended == DONE
-    assert stage.load.figures(PULL)["all_messages"] == 90
+    assert stage.load.counters(PULL)["all_messages"] == 90
     assert peer.requests[0].queue_offset == 30
     assert stage.load.unread_queues == 0
     assert stage.load.outages() == [], "no connection sent"
@@ -95,7 +95,7 @@ def test_a_new_master_that_does_not_show_all_yet_is_asked_again(stage: Stage, co
 
     stage.pull(lambda request: None, (0, 9))
     assert reconnecting(stage, (0, some))[0] == DONE
-    assert stage.load.figures(PULL)["all_messages"] == 9
+    assert stage.load.counters(PULL)["all_messages"] == 9
 
 
 def test_a_silent_peer_is_dropped_by_another_thread(stage: Stage) -> None:
@@ -113,7 +113,7 @@ def test_a_silent_peer_is_dropped_by_another_thread(stage: Stage) -> None:
     ended, _ = reconnecting(stage, (0, fine), messages=20)
     thread.join()
     assert ended == DONE
-    assert stage.load.figures(SEND)["all_messages"] == 20 - stage.errors(SEND)[CODE_LOST]
+    assert stage.load.counters(SEND)["all_messages"] == 20 - stage.errors(SEND)[CODE_LOST]
 
 
 def test_no_connection_comes_back(stage: Stage) -> None:

@@ -7,12 +7,12 @@ from tests.unit.spark.audit.stores import log, logs_of, replica, reported_places
 
 from turbopump.spark.audit import compare
 from turbopump.spark.audit.compare import (
+    block_boundaries,
     check_bytes,
     check_cuts,
     check_points,
-    cuts_of,
     leader_of,
-    point_of,
+    truncation_point,
 )
 from turbopump.spark.audit.digests import DigestReport, DigestTask, RecordPlace
 from turbopump.spark.audit.ledger import Cut
@@ -63,12 +63,12 @@ def test_stores_that_are_not_compared() -> None:
     assert points(replica("a", 900, NEW, replicated=False), replica("b", 700, OLD)) == ({}, [])
     found, wrong = points(leader, replica("b", 700, None))
     assert (found, wrong) == ({}, ["b and a: their epoch lists show nothing in common"])
-    assert point_of(replica("b", 700, [(5, 0)]), leader) is None
+    assert truncation_point(replica("b", 700, [(5, 0)]), leader) is None
 
 
 def test_blocks_are_divided_at_ends_and_points() -> None:
     logs = logs_of(replica("a", 900, NEW, confirm=850), replica("b", 700, start=100, confirm=600))
-    assert cuts_of(logs, {"b": 650, "c": 700}) == [0, 100, 600, 650, 700, 850, 900]
+    assert block_boundaries(logs, {"b": 650, "c": 700}) == [0, 100, 600, 650, 700, 850, 900]
 
 
 def digested(of: AuditedReplica, *pieces: tuple[int, int, bytes]) -> DigestReport:

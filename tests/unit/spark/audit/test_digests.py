@@ -102,9 +102,9 @@ def test_tallies_add_up_in_any_order() -> None:
     def part(numbers: list[int]) -> Tally:
         made = Tally("records", limit=3)
         for number in numbers:
-            made.found(finding(number))
+            made.add_finding(finding(number))
             made.count("records")
-        made.cannot_tell(f"reason {numbers[0]}")
+        made.cannot_check(f"reason {numbers[0]}")
         return made
 
     totals = []

@@ -14,9 +14,9 @@ from turbopump.spark.audit.logs import (
     check_same_bytes_same_labels,
     check_same_labels,
     check_tails,
-    is_of,
+    epoch_at,
     join_reports,
-    label_of,
+    names_store,
     task_of,
 )
 from turbopump.spark.audit.replicas import AuditedReplica, Labels, LogFile
@@ -125,7 +125,7 @@ def test_queues_go_on_from_file_to_file() -> None:
 def test_messages_that_may_lie_in_damage_are_not_missing() -> None:
     of = replica("a", 1500)
     damaged = Tally("records")
-    damaged.found(Finding("no whole record", "a"))
+    damaged.add_finding(Finding("no whole record", "a"))
     one = report(of, 0, queues=run(5, 9, 10, 900), records=damaged)
     _, records, places = joined(of, one, report(of, 1, 1500, queues=run(11, 12, 1100, 1200)))
     assert len(reported_places(records)) == 1
@@ -205,7 +205,7 @@ def test_a_byte_is_of_one_epoch(own: Any, theirs: Any, point: int, wrong: int | 
 
 def test_the_label_of_a_byte() -> None:
     epochs = replica("a", 900, [(2, 100), (3, 400), (4, 400)]).epochs
-    assert [label_of(epochs, at) for at in (0, 99, 100, 399, 400, 10_000)] == [
+    assert [epoch_at(epochs, at) for at in (0, 99, 100, 399, 400, 10_000)] == [
         *(None, None, 2, 2, 4, 4)
     ]
 
@@ -249,5 +249,5 @@ def test_cut_bytes_are_zeros_in_any_case(name: str) -> None:
 
 def test_names_of_a_store() -> None:
     of = replica("a", 500)
-    assert is_of("a", of) and is_of("/data/a", of)
-    assert not is_of("data", of) and not is_of("", of)
+    assert names_store("a", of) and names_store("/data/a", of)
+    assert not names_store("data", of) and not names_store("", of)

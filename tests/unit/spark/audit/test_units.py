@@ -148,7 +148,7 @@ def test_uncompared_bytes_are_reported_with_their_number() -> None:
         total.add(other)
     total.add(NotCompared(unmade=3))
     places = Tally("queue-offsets")
-    total.tell("a", places)
+    total.report("a", places)
     found = reported_places(places)
     assert any(
         text.startswith("a: 1,503 records of 2 queues lie before") and "T queue 2: 1,500" in text
@@ -158,7 +158,7 @@ def test_uncompared_bytes_are_reported_with_their_number() -> None:
     assert any(text.startswith("a: 1 inner batches") for text in found)
     assert places.counts == {"records without a queue unit": 1_508}
     nothing = Tally("queue-offsets")
-    NotCompared().tell("a", nothing)
+    NotCompared().report("a", nothing)
     assert reported_places(nothing) == [] and nothing.counts == {}
 
 

@@ -72,7 +72,7 @@ def test_the_first_findings_are_kept_and_the_rest_is_counted() -> None:
     numbers = list(range(100))
     random.Random(1).shuffle(numbers)
     for finding in findings(*numbers):
-        tally.found(finding)
+        tally.add_finding(finding)
         assert len(tally.findings) <= 4 * tally.limit, "bounded however many there are"
     verdict = tally.verdict()
     assert [one.log_offset for one in verdict.findings] == [0, 1, 2]
@@ -83,10 +83,10 @@ def test_the_first_findings_are_kept_and_the_rest_is_counted() -> None:
 def test_reasons_are_told_once_and_so_many() -> None:
     tally = Tally("records")
     for _ in range(3):
-        tally.cannot_tell("a: no epoch list")
+        tally.cannot_check("a: no epoch list")
     assert tally.verdict().undecided == ("a: no epoch list",)
     for number in range(2 * REASONS_MAX):
-        tally.cannot_tell(str(number))
+        tally.cannot_check(str(number))
     assert len(tally.verdict().undecided) == REASONS_MAX
 
 
@@ -94,7 +94,7 @@ def test_the_definition_of_an_outcome() -> None:
     nothing = Tally("records")
     assert nothing.verdict().outcome is PromiseOutcome.HOLDS
     assert nothing.verdict(looked=False).outcome is PromiseOutcome.UNDECIDED
-    nothing.cannot_tell("it may be open")
+    nothing.cannot_check("it may be open")
     assert nothing.verdict().outcome is PromiseOutcome.UNDECIDED, (
         "then it does not count as holding"
     )
@@ -110,7 +110,7 @@ def test_parts_add_up_in_any_order() -> None:
         part.extend(findings(*range(number * 10, number * 10 + 15)))
         part.count("records", 100 + number)
         part.count(f"of {number}", 0)
-        part.cannot_tell(f"reason {number}")
+        part.cannot_check(f"reason {number}")
         parts.append(part)
     found = set()
     for order in itertools.permutations(parts):
@@ -132,7 +132,7 @@ def test_a_verdict_as_lines_and_as_json() -> None:
     ]
     assert Tally("records").verdict().lines() == ["records            holds"]
     tally.extend(findings(7))
-    tally.cannot_tell("b: it may be open")
+    tally.cannot_check("b: it may be open")
     head, first, reason = tally.verdict().lines()
     assert head.split()[:2] == ["acked-survives", "VIOLATED"]
     assert first == "    wrong [a; log offset 7]"

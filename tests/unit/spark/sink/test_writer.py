@@ -14,7 +14,7 @@ from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.spark.sink import sending
-from turbopump.spark.sink.sending import NotSafe, Target, chains, messages
+from turbopump.spark.sink.sending import NotSafe, Target, messages, request_chains
 from turbopump.spark.sink.writer import WrongRows, target_of
 from turbopump.spark.source.options import BadOption
 
@@ -105,7 +105,7 @@ def test_small_messages_travel_together_and_those_of_a_key_in_order() -> None:
     late = Message("T", b"x", delay_level=1)
     keyed = [Message("T", b"%d" % number, sharding_key=f"k{number % 2}") for number in range(6)]
     rows = [*small[:35], large, *keyed, *medium, late, *small[35:]]
-    found = list(chains(rows))
+    found = list(request_chains(rows))
     assert sum(len(request) for chain in found for request in chain) == len(rows)
     assert [[large]] in found and [[late]] in found
     assert [small[:64]] in found and [small[64:]] in found

@@ -32,7 +32,7 @@ from turbopump.spark import store_location
 from turbopump.spark.arrow import open_table, read_range
 from turbopump.spark.schema import COLUMNS, arrow_schema
 from turbopump.spark.source import partitions
-from turbopump.spark.source.format import LogReader, LogSource, WrongSchema, wanted
+from turbopump.spark.source.format import LogReader, LogSource, WrongSchema, requested_schema
 from turbopump.spark.source.partitions import LogPartition, make_query
 
 NAMES = (*GOLDEN_NAMES, "generated")
@@ -209,11 +209,11 @@ def test_a_wrong_body_at_the_end_is_a_row_or_damage(tmp_path: Path, caplog: Any)
 
 def test_schemas_of_a_user(stores: dict[str, Path]) -> None:
     nullable = pa.schema([field.with_nullable(True) for field in arrow_schema(("size", "keys"))])
-    assert wanted(from_arrow_schema(nullable)) == nullable, "as Spark makes it of a text"
+    assert requested_schema(from_arrow_schema(nullable)) == nullable, "as Spark makes it of a text"
     turned = pa.schema([nullable.field("keys"), nullable.field("size")])
-    assert wanted(from_arrow_schema(turned)).names == ["keys", "size"]
+    assert requested_schema(from_arrow_schema(turned)).names == ["keys", "size"]
     with pytest.raises(WrongSchema, match="column 'size' is int, not bigint"):
-        wanted(from_arrow_schema(pa.schema([pa.field("size", pa.int64())])))
+        requested_schema(from_arrow_schema(pa.schema([pa.field("size", pa.int64())])))
     assert LogSource({"path": "/a"}).schema().fieldNames() == list(COLUMNS)
 
 

@@ -10,7 +10,7 @@ import pytest
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.throughput import events
 from turbopump.spark.throughput.analysis import PlaceFigures, analyse
-from turbopump.spark.throughput.batches import CELL, NEEDED, PREPARED, ROLLED_BACK, counted
+from turbopump.spark.throughput.batches import CELL, NEEDED, PREPARED, ROLLED_BACK, count_cells
 from turbopump.spark.throughput.cells import QUEUE, Derivation
 from turbopump.spark.throughput.local_tables import LocalTables, merged
 from turbopump.spark.throughput.result import Row, Throughput
@@ -54,7 +54,7 @@ def cells(*rows: Mapping[str, Any]) -> pa.Table:
         )
     batch = pa.RecordBatch.from_pylist(whole, arrow_schema(NEEDED))
     halves = batch.slice(0, len(whole) // 2), batch.slice(len(whole) // 2)
-    return merged(CELL.empty_table(), [part for half in halves for part in counted([half])])
+    return merged(CELL.empty_table(), [part for half in halves for part in count_cells([half])])
 
 
 def at(*offsets: int) -> list[dict[str, int]]:

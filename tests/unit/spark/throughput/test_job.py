@@ -34,7 +34,7 @@ def test_comparison_with_a_copy_releases_its_tables(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(replicas, "missing_inside", failing_query)
     options = job.ThroughputOptions(RowSelection(("/origin",)), copy="/copy")
     with pytest.raises(RuntimeError, match="a worker died"):
-        job._copies(frame, frame, frame, options)
+        job._compare_copy(frame, frame, frame, options)
     assert KeptFrame.kept == 0
 
 

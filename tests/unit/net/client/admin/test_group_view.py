@@ -16,7 +16,7 @@ from turbopump.net.client.admin.group_view import (
     WaitingView,
     changes,
     leader_of,
-    remembered,
+    with_known_roles,
 )
 from turbopump.net.client.admin.group_watch import GroupWatch, read_group
 from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
@@ -279,7 +279,9 @@ def test_a_role_that_changes_while_its_broker_does_not_answer_is_told() -> None:
     group = SAMPLE.groups[0]
     one, two, three = group.brokers
     gone, silent = (replace(each, role="", error="timed out") for each in (one, two))
-    between = remembered(SAMPLE, after(groups=[replace(group, brokers=[gone, silent, three])]))
+    between = with_known_roles(
+        SAMPLE, after(groups=[replace(group, brokers=[gone, silent, three])])
+    )
     assert [each.role for each in between.groups[0].brokers] == ["master", "slave", three.role]
     took = [replace(one, role="slave"), replace(two, role="master"), three]
     assert texts(after(groups=[replace(group, brokers=took)]), between) == [
@@ -288,7 +290,7 @@ def test_a_role_that_changes_while_its_broker_does_not_answer_is_told() -> None:
         ("answer", "b 2: answers again"),
         ("role", "b 2: now master (was slave)"),
     ]
-    assert remembered(None, SAMPLE) == SAMPLE
+    assert with_known_roles(None, SAMPLE) == SAMPLE
 
 
 def test_a_failure_for_another_reason_is_reported() -> None:

@@ -61,7 +61,7 @@ def ready_lane(folder: Path) -> Iterator[Lane]:
     store.append(NewMessage(TOPIC, 0, b"x", PROPERTIES.encode()), NOW_MS)
     file = store._log._file
     assert file is not None
-    file.touch(0, FILE_SIZE)
+    file.mark_dirty(0, FILE_SIZE)
     lane.configure(OWN.encode(), b"DefaultRegion", True, HOST, 0, 1, b"")
     lane.serve(TOPIC.encode(), 1)
     try:

@@ -76,7 +76,7 @@ def _inflate_lz4(body: bytes) -> bytes:
     try:
         import lz4.frame
     except ImportError:
-        raise _missing("lz4") from None
+        raise _missing_package_error("lz4") from None
     inflater = lz4.frame.LZ4FrameDecompressor()
     try:
         inflated: bytes = inflater.decompress(body, INFLATED_MAX + 1)
@@ -91,7 +91,7 @@ def _inflate_zstd(body: bytes) -> bytes:
     try:
         import zstandard
     except ImportError:
-        raise _missing("zstandard") from None
+        raise _missing_package_error("zstandard") from None
     inflater = zstandard.ZstdDecompressor().decompressobj()
     pieces: list[bytes] = []
     size = 0
@@ -108,7 +108,7 @@ def _inflate_zstd(body: bytes) -> bytes:
     raise BadCompression("a body ends inside its Zstandard frame")
 
 
-def _missing(package: str) -> CompressionMissing:
+def _missing_package_error(package: str) -> CompressionMissing:
     return CompressionMissing(
         f"a body is compressed by {package}, which is not installed (pip install {package})"
     )

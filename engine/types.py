@@ -58,7 +58,7 @@ class OpeningStopped(StoreError):
 
 @dataclass(slots=True, frozen=True)
 class Progress:
-    """Progress of a phase of a store's recovery; each phase begins at 0."""
+    """Progress of one phase of a store's recovery; each phase begins at 0."""
 
     phase: str
     """The work of the phase in English, for the log: "checking the log"."""

@@ -155,40 +155,44 @@ def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
     try:
         members = load_object(body[2:])
         if kind != BATCH_TYPE:
-            return (_read(kind, members),)
+            return (_read_event(kind, members),)
         return tuple(items(members, "events", _read_one))
     except BadBody as error:
         return BadEvent(f"an event of type {kind} is not readable: {error}")
 
 
 def _read_one(value: Any) -> Event:
+    """Decode `{"type": ..., "event": {...}}`. Raises BadBody."""
     members = as_object(value)
-    return _read(number(members, "type", -1), as_object(members.get("event")))
+    return _read_event(number(members, "type", -1), as_object(members.get("event")))
 
 
-def _read(kind: int, members: dict[str, Any]) -> Event:
+def _read_event(kind: int, members: dict[str, Any]) -> Event:
+    """Decode the members of an event of type `kind`. Raises BadBody."""
     reader = _READERS.get(kind)
     if reader is None:
         raise BadBody(f"type {kind} is not known")
     return reader(members)
 
 
-def _name(members: dict[str, Any]) -> str:
+def _broker_name(members: dict[str, Any]) -> str:
+    """The member brokerName. Raises BadBody if it is missing or empty."""
     name = text(members, "brokerName")
     if not name:
         raise BadBody("brokerName is missing")
     return name
 
 
-def _id(members: dict[str, Any], key: str) -> int:
+def _broker_id(members: dict[str, Any], key: str) -> int:
+    """The broker id in the member `key`. Raises BadBody if it is missing or negative."""
     found = as_int(members.get(key), key)
     if found < 0:
         raise BadBody(f"{key} is {found}")
     return found
 
 
-def _ids(members: dict[str, Any], key: str) -> frozenset[int]:
-    return frozenset(items(members, key, lambda value: _id({key: value}, key)))
+def _broker_ids(members: dict[str, Any], key: str) -> frozenset[int]:
+    return frozenset(items(members, key, lambda value: _broker_id({key: value}, key)))
 
 
 def _write_alter(event: AlterSyncStateSet) -> dict[str, Any]:
@@ -196,7 +200,7 @@ def _write_alter(event: AlterSyncStateSet) -> dict[str, Any]:
 
 
 def _read_alter(members: dict[str, Any]) -> Event:
-    return AlterSyncStateSet(_name(members), _ids(members, "newSyncStateSet"))
+    return AlterSyncStateSet(_broker_name(members), _broker_ids(members, "newSyncStateSet"))
 
 
 def _write_apply(event: ApplyBrokerId) -> dict[str, Any]:
@@ -212,10 +216,10 @@ def _write_apply(event: ApplyBrokerId) -> dict[str, Any]:
 def _read_apply(members: dict[str, Any]) -> Event:
     return ApplyBrokerId(
         text(members, "clusterName"),
-        _name(members),
+        _broker_name(members),
         text(members, "brokerAddress"),
         text(members, "registerCheckCode"),
-        _id(members, "newBrokerId"),
+        _broker_id(members, "newBrokerId"),
     )
 
 
@@ -231,9 +235,9 @@ def _write_elect(event: ElectMaster) -> dict[str, Any]:
 
 def _read_elect(members: dict[str, Any]) -> Event:
     elected = flag(members, "newMasterElected")
-    master = _id(members, "newMasterBrokerId") if elected else None
+    master = _broker_id(members, "newMasterBrokerId") if elected else None
     epoch = int32(members, "masterEpoch")
-    return ElectMaster(_name(members), master, epoch, flag(members, "onLease"))
+    return ElectMaster(_broker_name(members), master, epoch, flag(members, "onLease"))
 
 
 def _write_clean(event: CleanBrokerData) -> dict[str, Any]:
@@ -243,7 +247,9 @@ def _write_clean(event: CleanBrokerData) -> dict[str, Any]:
 
 def _read_clean(members: dict[str, Any]) -> Event:
     # RocketMQ also takes an empty set for the whole group.
-    return CleanBrokerData(_name(members), _ids(members, "brokerIdSetToClean") or None)
+    return CleanBrokerData(
+        _broker_name(members), _broker_ids(members, "brokerIdSetToClean") or None
+    )
 
 
 def _write_update(event: UpdateBrokerAddress) -> dict[str, Any]:
@@ -258,9 +264,9 @@ def _write_update(event: UpdateBrokerAddress) -> dict[str, Any]:
 def _read_update(members: dict[str, Any]) -> Event:
     return UpdateBrokerAddress(
         text(members, "clusterName"),
-        _name(members),
+        _broker_name(members),
         text(members, "brokerAddress"),
-        _id(members, "brokerId"),
+        _broker_id(members, "brokerId"),
     )
 
 
@@ -269,7 +275,9 @@ def _write_mark(event: MarkUnfit) -> dict[str, Any]:
 
 
 def _read_mark(members: dict[str, Any]) -> Event:
-    return MarkUnfit(_name(members), _id(members, "brokerId"), text(members, "reason", "unclean"))
+    return MarkUnfit(
+        _broker_name(members), _broker_id(members, "brokerId"), text(members, "reason", "unclean")
+    )
 
 
 def _write_begin(event: BeginMasterTerm) -> dict[str, Any]:
@@ -277,7 +285,7 @@ def _write_begin(event: BeginMasterTerm) -> dict[str, Any]:
 
 
 def _read_begin(members: dict[str, Any]) -> Event:
-    return BeginMasterTerm(_name(members), int32(members, "masterEpoch"))
+    return BeginMasterTerm(_broker_name(members), int32(members, "masterEpoch"))
 
 
 _TYPES: Final[dict[type[Any], int]] = {

@@ -123,7 +123,7 @@ class Proposals:
             return
         self._pumping = True
         try:
-            while self._flight is None and self._next():
+            while self._flight is None and self._start_next():
                 pass
         finally:
             self._pumping = False
@@ -139,7 +139,7 @@ class Proposals:
             flight.job.done(flight.decision)
         self.pump()
 
-    def _next(self) -> bool:
+    def _start_next(self) -> bool:
         """Start the next proposal; return False if there is nothing to do."""
         if not self._is_open:
             return False
@@ -163,10 +163,11 @@ class Proposals:
         return True
 
     def _launch(self, flight: _Flight, body: bytes) -> None:
+        """Propose an entry with this body; the proposal is in progress now."""
         self._flight = flight
-        self._quorum.append(body).then(lambda end: self._ended(flight, end))
+        self._quorum.append(body).then(lambda end: self._on_ended(flight, end))
 
-    def _ended(self, flight: _Flight, end: ProposalCommitted | ProposalFailed) -> None:
+    def _on_ended(self, flight: _Flight, end: ProposalCommitted | ProposalFailed) -> None:
         """Handle the end of a proposal; that of an earlier lead is ignored."""
         if self._flight is not flight:
             return

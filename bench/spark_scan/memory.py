@@ -18,7 +18,7 @@ class Watch:
     def __init__(self, root: int) -> None:
         self._root = root
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._poll_until_exit, daemon=True)
         self.worker_mb = 0.0
         """Peak of a single Python worker."""
         self.workers_mb = 0.0
@@ -33,11 +33,12 @@ class Watch:
         self._over.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _poll_until_exit(self) -> None:
         while not self._over.wait(LOOK_S):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
+        """Raise the peaks of memory (MB) of the JVM, of a worker, and of all workers together."""
         together = 0.0
         for pid in descendants(self._root):
             proc = Path("/proc", str(pid))

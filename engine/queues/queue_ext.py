@@ -43,7 +43,7 @@ class ExtensionUnit:
 
 @dataclass(slots=True, eq=False)
 class _Extension:
-    """The extension files of one queue, and the byte after their last unit."""
+    """The extension files of a queue, and the byte after their last unit."""
 
     segments: Segments
     end: int = 0

@@ -92,7 +92,7 @@ class Blank:
 
 @dataclass(frozen=True, slots=True)
 class LogFileEnd:
-    """The end of the records of one log file."""
+    """The end of the records of a log file."""
 
     name: str
     """Name of the file."""
@@ -266,7 +266,7 @@ def _walk_start(region: Region, position: int, base: int) -> int:
 def _walk_log_file(
     file: StoreFile, region: Region, goes_on: Callable[[], bool], position: int
 ) -> Iterator[LogLine]:
-    """Generate the lines of one log file from `position` on, with its LogFileEnd; `goes_on` returns
+    """Generate the lines of a log file from `position` on, with its LogFileEnd; `goes_on` returns
     whether a later file has a record."""
     full = False
     stop: str | None = None

@@ -197,8 +197,8 @@ class _Printer:
         self._damaged = False
 
     def readable(self, ones: list[Any], file_of: Callable[[Any], Any]) -> list[Any]:
-        """Return the files that have bytes; an empty file is reported as damage and cannot be
-        mapped."""
+        """Return the ones of `ones` whose file has bytes; an empty file, which cannot be mapped, is
+        printed as damage. `file_of` returns the file of an element."""
         from turbopump.cli.inspect.lines import damage_line
         from turbopump.engine.snapshot.inspect import Deviation
 

@@ -165,7 +165,7 @@ def measure_without_spark(folder: Path, rounds: int) -> dict[str, float]:
 
 
 def measure_in_process(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
-    """Run `in_spark` in a separate process, and so with a separate JVM."""
+    """Run `measure_in_spark` in a separate process, and so with a separate JVM."""
     module = "bench.spark_scan.scans"
     command = [sys.executable, "-m", module, str(folder), str(cores), str(rounds)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

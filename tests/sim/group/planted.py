@@ -110,10 +110,10 @@ def _granted(self: ControllerRequests, connection: int, request: Command) -> Def
     group = self._core.tables.groups.get(header.broker_name)
     result: Deferred[Command] = Deferred()
     if group is None:
-        result.resolve(self._alive(request, header))
+        result.resolve(self._heartbeat_answer(request, header))
         return result
     eligible, group.eligible = group.eligible, frozenset()
-    result.resolve(self._alive(request, header))
+    result.resolve(self._heartbeat_answer(request, header))
     group.eligible = eligible
     return result
 

@@ -62,6 +62,7 @@ def plain_body(sys_flag: int, body: bytes) -> bytes:
 
 
 def _inflate_zlib(body: bytes) -> bytes:
+    """Decompress a zlib stream, up to one byte over INFLATED_MAX. Raises BadCompression."""
     inflater = zlib.decompressobj()
     try:
         inflated = inflater.decompress(body, INFLATED_MAX + 1)

@@ -390,7 +390,7 @@ class StoreConfig:
 
     @property
     def index_file_size(self) -> int:
-        """Bytes of an index file: header, hash slots, entries."""
+        """Bytes of an index file: header, hash slots and entries together."""
         return INDEX_HEADER_SIZE + 4 * self.max_hash_slot_num + 20 * self.max_index_num
 
     def follow(self, other: "StoreConfig") -> None:

@@ -97,6 +97,7 @@ def check_readable(text: str) -> None:
 
 
 def _check_size(text: str) -> None:
+    """Raise ValueError for a text of over SIZE_MAX characters."""
     if len(text) > SIZE_MAX:
         raise ValueError(f"JSON text of {len(text)} characters, over {SIZE_MAX}")
 
@@ -185,6 +186,7 @@ _STR, _INT = {str}, {int}
 
 
 def _sort_key(key: Any) -> tuple[bool, Any]:
+    """Sort key of a map's key: numbers ascending before texts by code point."""
     return (False, key) if isinstance(key, int) else (True, str(key))
 
 
@@ -200,6 +202,7 @@ def _bracketed(left: str, parts: list[str], right: str, newline: str, depth: int
 
 
 def _without_lone_surrogates(value: Any) -> Any:
+    """A copy of the JSON value, with `?` in place of lone surrogates in its texts."""
     try:
         return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except RecursionError:
@@ -340,6 +343,7 @@ class _Resolver:
         self._count = 0
 
     def resolved(self) -> Any:
+        """A copy of the root in which references are replaced by their targets."""
         return self._walk(self._root, (), 0)
 
     def _walk(self, value: Any, ancestors: tuple[Any, ...], depth: int) -> Any:

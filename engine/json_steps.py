@@ -44,7 +44,8 @@ result as its return value. An error is raised from the step in which it is foun
 
 @dataclass(frozen=True, slots=True)
 class JsonBounds:
-    """Limits of a text that `load` reads."""
+    """Limits of a JSON text from a peer, for `load`: bytes of the text and of a value, numbers of
+    values and containers."""
 
     size: int
     """Maximum bytes of the text."""
@@ -112,7 +113,7 @@ def load(text: bytes, bounds: JsonBounds = UNBOUNDED) -> Steps[Any]:
 
 
 class _PieceReader:
-    """A text that is read piece by piece."""
+    """Reads a JSON text piece by piece, within its bounds."""
 
     def __init__(self, text: bytes, bounds: JsonBounds) -> None:
         self._text = text
@@ -172,6 +173,7 @@ class _PieceReader:
 
 
 def _extend_container(found: Any, more: Any) -> None:
+    """Add the members or elements of `more` to the dict or list `found`."""
     if isinstance(found, dict):
         found.update(more)
     else:

@@ -108,12 +108,14 @@ def sections_of(kind: type) -> Mapping[str, type]:
 
 
 def _parse_boolean(value: str) -> bool:
+    """Parse `true` or `false` in any case. Raises ValueError."""
     if value.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return value.lower() == "true"
 
 
 def _show_boolean(value: bool) -> str:
+    """`true` or `false`."""
     return "true" if value else "false"
 
 

@@ -86,6 +86,7 @@ def apply(value: Any, change: Any) -> Any:
 
 
 def _json_text(value: Any) -> bytes:
+    """A value as compact JSON text in UTF-8; lone surrogates become `?`."""
     return fastjson.dumps(value).encode("utf-8", "replace")
 
 

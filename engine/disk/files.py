@@ -62,7 +62,7 @@ class MappedFile(Protocol):
 
 
 class FileLock(Protocol):
-    """A held lock on a file and its folder."""
+    """A lock on a file and its folder, held by this process until `release`."""
 
     def release(self) -> None:
         """Release the lock, so that another process can take it."""

@@ -59,7 +59,7 @@ class JsonTable(Generic[R]):
         return self._rows.get(name)
 
     def rows(self) -> dict[str, R]:
-        """A copy of the table, not sorted by name."""
+        """A copy of the table, name to row, not sorted by name."""
         return dict(self._rows)
 
     def names(self) -> list[str]:
@@ -72,7 +72,7 @@ class JsonTable(Generic[R]):
         return Rows(row_texts(names, dict(self._rows)))
 
     def put_all(self, rows: Mapping[str, R]) -> None:
-        """Add rows, or replace them."""
+        """Add these rows by name, in place of rows with the same names."""
         if len(rows) < SORTED_ANEW:
             for name, row in rows.items():
                 self.put(name, row)
@@ -86,7 +86,7 @@ class JsonTable(Generic[R]):
         self.changes += len(rows)
 
     def put(self, name: str, row: R) -> None:
-        """Add a row, or replace it."""
+        """Add a row, in place of a row with the same name."""
         if name not in self._rows:
             insort(self._names, name)
         self._rows[name] = row

@@ -26,7 +26,7 @@ def file_name(start: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name in a folder is the name of a file of a row."""
+    """Whether a name is that of a file of a `Segments` row: 20 decimal digits."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
 
 
@@ -108,7 +108,7 @@ class MappingPool:
             entry[0].close()
 
     def close(self) -> None:
-        """Close every mapping, without asking or syncing."""
+        """Close every mapping, without a call of `may_close` and without a sync."""
         for mapped, _may_close in self._mapped.values():
             mapped.close()
         self._mapped.clear()

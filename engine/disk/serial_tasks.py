@@ -23,7 +23,8 @@ Done = Callable[[OSError | None], None]
 
 
 class SerialTasks:
-    """A queue of steps. Loop thread only; disk threads do the work."""
+    """A queue of durable steps, which run one after the other. Loop thread only; disk
+    threads do the work."""
 
     def __init__(self, disk: Disk) -> None:
         self._lane = DiskLane(disk)

@@ -17,7 +17,7 @@ QueueListener = Callable[[str, int, QueueOffset], None]
 
 
 class QueueListeners:
-    """Reports queues with new units to the registered callbacks."""
+    """Calls the registered callbacks for each queue that has new units."""
 
     def __init__(self, parts: StoreParts, statistics: StoreStatistics) -> None:
         self._parts = parts

@@ -94,7 +94,8 @@ class Retention:
 
     @property
     def why_full(self) -> str:
-        """FULL_TEXT or SILENT_TEXT while `disk_full`, else ""."""
+        """Reason why the store takes no messages for lack of room: FULL_TEXT, or SILENT_TEXT while
+        the disk does not answer; "" unless `disk_full`."""
         if not self.disk_full:
             return ""
         return SILENT_TEXT if self._use.is_silent else FULL_TEXT

@@ -58,7 +58,7 @@ WHOLE_MARK_FILE = "copiedWhole"
 
 
 class Trust(Enum):
-    """Validity of an epoch list."""
+    """Whether an epoch list labels all bytes of its log correctly."""
 
     NEW = "NEW"
     """There is no list, and no byte that needs a label."""
@@ -316,7 +316,7 @@ class EpochFile:
         return epoch_lines.newest(self._files.read(path)) if self._files.exists(path) else None
 
     def _read_both(self, never_kept: bool) -> _ReadCopies:
-        """Read the epoch file and its second copy."""
+        """Read and decode the epoch file and its second copy."""
         reasons = []
         copies: list[tuple[Epochs, list[bytes]] | None] = []
         for path in (self._path, self._path + BACKUP):

@@ -149,8 +149,8 @@ class IndexFiles:
         return sum(part.count - 1 for part in counted)
 
     def closed_count(self, log_end: int | None = None) -> int:
-        """Number of files before the current file; with `log_end` the number after a `truncating`
-        with it, which is not done."""
+        """Number of files that take no more entries: all but the last. With `log_end`: the number
+        that there would be after `truncating` with it; changes nothing."""
         self._refresh()
         count = len(self.parts)
         if log_end is not None:

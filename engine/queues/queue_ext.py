@@ -31,7 +31,8 @@ _ADDRESS_MAX = -(1 << 31) - 1
 
 @dataclass(slots=True, frozen=True)
 class ExtensionUnit:
-    """An extension unit, found by its address."""
+    """A unit of a consume queue's extension: tags code, store time and filter bitmap of a
+    message."""
 
     tags_code: int
     """Java's hash of the tags, or a delivery time (LogDispatcher.tags_code)."""

@@ -131,7 +131,8 @@ class ConsumeQueueUnit:
 
 @dataclass(frozen=True, slots=True)
 class BatchQueueUnit:
-    """A unit of a batch consume queue (store.md 13)."""
+    """A unit of a batch consume queue: the place of a record with several messages, and their queue
+    offsets."""
 
     index: int
     """Number of the unit in the queue, from 0; not a queue offset."""

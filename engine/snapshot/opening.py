@@ -41,7 +41,7 @@ UNKNOWN_MS = -INT64_MAX
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of the log that has records."""
+    """A log file with records: its path, the log offset of its first byte, and its size."""
 
     path: str
     base: LogOffset

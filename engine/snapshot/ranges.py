@@ -231,7 +231,7 @@ def _decode(
     query: ScanQuery,
     damaged: Callable[[Deviation], None] | None,
 ) -> Iterator[Batch]:
-    """Work of `decode` on an open file."""
+    """Generate the wanted records of a range from its open file; see `decode`."""
     at, step = part.start, file.step
     while at < part.end and part.base + at < query.end_log_offset:
         start, stop = at, min(at + step, part.end)

@@ -227,7 +227,7 @@ class ControllerCore:
         )
 
     def _set_time(self, now_ms: int) -> None:
-        """Advance the clock; start a pending leadership."""
+        """Set the time of the event in progress; if a lead has been won, start it now."""
         self.now_ms = now_ms
         if self._lead_is_new:
             self._lead_is_new = False
@@ -253,7 +253,7 @@ class ControllerCore:
     # Brokers
 
     def liveness(self) -> LivenessAt:
-        """Return the liveness of the brokers now."""
+        """Return the table of heartbeats as of `now_ms`, as elections use it."""
         return LivenessAt(self.heartbeats, self.now_ms)
 
     def record_request(self, broker_name: str, broker_id: int, connection: int) -> None:

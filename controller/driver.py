@@ -114,7 +114,7 @@ class SuspectedLeader:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DriverDeps:
-    """Collaborators of a member of the quorum."""
+    """The objects that a Driver works with: Raft, storage, disk, calls, probe and clock."""
 
     raft: Raft
     storage: RaftStorage

@@ -431,7 +431,7 @@ def _has_whole_master(group: Group, liveness: Liveness) -> bool:
 
 
 def _with_failed_store(group: Group, brokers: list[int], liveness: Liveness) -> list[int]:
-    """Return the brokers whose store failed."""
+    """Return the ids in `brokers` whose reported store health is FAILED."""
     return [one for one in brokers if liveness.health(group, one) is StoreHealth.FAILED]
 
 
@@ -552,12 +552,12 @@ def _master_of(group: Group) -> headers.ElectMasterResponse:
 def _unregistered_refusal(broker_name: str, broker_id: int | None = None) -> Decision:
     return Decision(
         ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
-        unregistered(broker_name, broker_id),
+        unregistered_remark(broker_name, broker_id),
         headers.ElectMasterResponse(),
     )
 
 
-def unregistered(broker_name: str, broker_id: int | None = None) -> str:
+def unregistered_remark(broker_name: str, broker_id: int | None = None) -> str:
     """Return the remark for a broker that the controller does not know."""
     if broker_id is None:
         return f"Broker-set: {broker_name} hasn't been registered in controller"

@@ -265,7 +265,8 @@ class ControllerNode:
         return self._probe(address).map(lambda found: found is Probed.REFUSED)
 
     def _probe(self, address: str) -> Deferred[Probed]:
-        """Connect to an address; resolves with the outcome."""
+        """Connect to a broker's address; resolves with whether its host accepted, refused
+        or did not answer."""
         later: Deferred[Probed] = Deferred()
         self._start_task(self._connect(address, later))
         return later
@@ -328,7 +329,7 @@ class ControllerNode:
         return saved
 
     def _write_config(self, changed: list[Property]) -> None:
-        """Write changed properties; runs on a disk thread."""
+        """Write changed properties into the configuration file; runs on a disk thread."""
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
             write_back(self._files, path, changed)

@@ -32,7 +32,7 @@ NOT_LEADER: Final = "The controller is not in leader state"
 
 @dataclass(slots=True)
 class ProposalJob:
-    """A request in the queue or in progress."""
+    """A request that waits for its decision, or whose decision is being committed."""
 
     decide: Callable[[], Decision]
     """Called once, when all earlier proposals are applied."""
@@ -50,7 +50,8 @@ class ProposalJob:
 
 @dataclass(slots=True)
 class _Flight:
-    """The proposal that is not applied yet; without a job it is a barrier."""
+    """The proposal that is decided and not applied yet; without a job it is an empty entry, after
+    which decisions continue."""
 
     job: ProposalJob | None = None
     decision: Decision = field(default_factory=Decision)
@@ -185,5 +186,5 @@ class Proposals:
 
 
 def not_leader() -> Decision:
-    """Make the refusal CONTROLLER_NOT_LEADER."""
+    """Make the decision that refuses a request with CONTROLLER_NOT_LEADER."""
     return Decision(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER)

@@ -15,7 +15,7 @@ from turbopump.controller.elections import (
     election_event,
     is_behind,
     is_unsure,
-    unregistered,
+    unregistered_remark,
 )
 from turbopump.controller.events import (
     ApplyBrokerId,
@@ -115,17 +115,17 @@ def register(
     reply = headers.RegisterBrokerToControllerResponse(header.cluster_name, name)
     group = tables.groups.get(name)
     if group is None or group.cluster_name != header.cluster_name:
-        remark = unregistered(name)
+        remark = unregistered_remark(name)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
     if broker_id not in group.replicas:
-        remark = unregistered(name, broker_id)
+        remark = unregistered_remark(name, broker_id)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
     refusal = _address_refusal(tables, group.replicas[broker_id].address, header.broker_address)
     if refusal is not None:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
     if header.register_check_code not in (None, group.replicas[broker_id].check_code):
         # All controllers lost their data: the id was given again, to another broker.
-        remark = unregistered(name, broker_id)
+        remark = unregistered_remark(name, broker_id)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
     if group.master_id == broker_id and is_unsure(group, liveness, but=broker_id):
         remark = "the controllers wait a moment for brokers that may know of a later reign"
@@ -274,7 +274,7 @@ def is_name(text: str) -> bool:
 
 
 def _full_text() -> str:
-    """The reason with which full tables refuse."""
+    """The text of a refusal because the tables are full."""
     return f"all registrations together exceed {SIZE_MAX} bytes"
 
 

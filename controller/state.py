@@ -49,7 +49,7 @@ DAMAGED: Final = "damaged"
 
 @dataclass(slots=True)
 class RegisteredReplica:
-    """A broker with an id."""
+    """A registered broker: address, check code, and why it is unfit."""
 
     address: str
     """`host:port` of its last registration."""
@@ -346,7 +346,7 @@ class GroupTables:
         return group
 
     def _remove_group(self, group: Group) -> None:
-        """Remove a group, and keep its numbers."""
+        """Remove a group, and keep its next id and epochs for a group of the same name."""
         del self.groups[group.broker_name]
         self.retired[group.broker_name] = ForgottenGroup(
             group.next_id, group.master_epoch, group.set_epoch

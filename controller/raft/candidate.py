@@ -44,7 +44,7 @@ and a sync before."""
 
 @dataclass(slots=True)
 class Round:
-    """A round of vote requests in progress."""
+    """A round of vote or pre-vote requests in progress, with the answers so far."""
 
     term: int
     """Term in which the votes are."""

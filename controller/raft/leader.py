@@ -42,7 +42,7 @@ COMMIT_AGAIN_MS = 1000
 
 
 class FollowerState(Enum):
-    """State of a follower's dispatcher; see the module."""
+    """The next request that the leader sends a follower: compare, truncate, append or snapshot."""
 
     COMPARE = "COMPARE"
     """Search for the last entry that both logs have."""
@@ -84,7 +84,7 @@ class FollowerProgress:
 
 @dataclass(slots=True)
 class Pending:
-    """An append that waits for a majority."""
+    """A proposed entry that waits until a majority has it."""
 
     later: Deferred[Outcome]
     deadline_ms: int

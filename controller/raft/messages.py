@@ -38,7 +38,7 @@ class MessageError(ValueError):
 
 
 class RaftRequestCode(IntEnum):
-    """Remoting codes (DLedgerRequestCode)."""
+    """Remoting request codes of DLedger's messages (DLedgerRequestCode)."""
 
     METADATA = 50000  # of a client: the leader and all members
     APPEND = 50001  # of a client: append an entry
@@ -109,7 +109,7 @@ class VoteResult(StrEnum):
 
 
 class PushType(StrEnum):
-    """Kind of a push (PushEntryRequest.Type)."""
+    """Kind of a push: compare, truncate, append or commit (PushEntryRequest.Type)."""
 
     APPEND = "APPEND"  # entries to append
     COMMIT = "COMMIT"  # the committed index only

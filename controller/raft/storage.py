@@ -267,7 +267,7 @@ class RaftStorage:
     # Whole files
 
     def _path(self, name: str) -> str:
-        """Path of a file in the folder."""
+        """Path of the file `name` in the storage's folder."""
         return f"{self._folder}/{name}"
 
     def _replace_file(self, name: str, data: bytes) -> None:
@@ -408,7 +408,7 @@ class RaftStorage:
 
 
 def _slot_position(number: int) -> int:
-    """Return the position of the slot for a write."""
+    """Return the position in `currterm` of the slot for write `number`."""
     return number % 2 * SLOT_SIZE
 
 
@@ -448,7 +448,7 @@ def _entry_record(entry: Entry, durable_end: int) -> bytes:
 
 
 def _entry_at(data: bytes, at: int) -> Entry | None:
-    """Return the entry of an intact record, or None."""
+    """Return the entry of the record at position `at`; None if that record is not intact."""
     if at + _RECORD.size > len(data):
         return None
     magic, checksum, size, _zero, index, term, pos, _end = _RECORD.unpack_from(data, at)

@@ -32,7 +32,7 @@ class ParseResult(Enum):
 
 
 class Pause(Enum):
-    """Pause before the next round."""
+    """Kind of pause before a candidate's next round of votes."""
 
     NONE = auto()
     """Begin at once, or not at all if the round passed."""

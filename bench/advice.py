@@ -58,7 +58,7 @@ def time_with_advice(path: Path, advice: int | None, work: Work, cold: bool) -> 
 
 
 def scan(region: Region) -> None:
-    """Read every byte once, as recovery's walk does."""
+    """Read every byte of a file once, as recovery's walk does."""
     piece = 1 << 20
     for at in range(0, region.size, piece):
         region.is_zero(at, piece)

@@ -114,6 +114,7 @@ class AssignmentBroker:
 
 @pytest.fixture
 def asked(tmp_path: Path) -> AssignmentBroker:
+    """A broker with 1,000 members, see AssignmentBroker."""
     return AssignmentBroker(tmp_path)
 
 

@@ -41,7 +41,7 @@ PROPERTIES = b"UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02"
 
 
 def message(body: bytes) -> NewMessage:
-    """A message for the benchmark's queue."""
+    """A message with this body for queue 0 of the benchmark's topic."""
     return NewMessage(topic="Bench", queue_id=0, body=body, properties=PROPERTIES)
 
 

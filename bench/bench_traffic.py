@@ -93,7 +93,7 @@ def go_frame(code: int, fields: dict[str, str]) -> bytes:
 
 
 def own_frame(code: int, header: Any, codec: Codec) -> bytes:
-    """Encode a request as our own client does."""
+    """A request frame as Turbopump's own client writes it, with this header codec."""
     request = new_request(code, None if code != 11 else header, b"x")
     if code != 11:
         request.fields = write_send(code, header)

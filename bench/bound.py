@@ -38,7 +38,7 @@ RECORDS_SIZE = 64 << 20  # records for pulls, in turn: more than the caches hold
 
 
 def build(folder: Path) -> Path:
-    """Compile the program."""
+    """Compile bench/bound.c into the folder; return the program."""
     program = folder / "bound"
     sources = [ROOT / "bench" / "bound.c", *(ROOT / "csrc" / f"{unit}.c" for unit in UNITS)]
     command = ["gcc", "-O3", "-std=c11", f"-I{ROOT / 'csrc'}", "-o", program, *sources]
@@ -94,7 +94,7 @@ class Responder:
         return cpu_s(self._process.pid)
 
     def close(self) -> None:
-        """Kill the process."""
+        """Kill the process of the bare loop."""
         self._process.kill()
         self._process.communicate()
 
@@ -186,7 +186,7 @@ def _write_replies(folder: Path, address: str, body: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Shape:
-    """A workload: options of `turbopump bench`."""
+    """A workload of the load generator: its name, and the options of `turbopump bench`."""
 
     name: str
     command: str
@@ -245,7 +245,7 @@ def load(shape: Shape, address: str, topic: str, *more: str) -> dict[str, Any]:
 
 
 def main(seconds: str = "3") -> None:
-    """Print the bounds of this machine."""
+    """Measure each workload for `seconds`, and print the bounds of this machine."""
     print(
         f"{'workload':30} {'messages/s':>12} {'p50 us':>8} {'p99 us':>8}"
         f" {'generator us':>13} {'responder us':>13}  busy: generator, responder"

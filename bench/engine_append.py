@@ -36,7 +36,7 @@ def record_size(body: int) -> int:
 
 
 def send_frame(body: int) -> bytes:
-    """Return a send's frame as a client writes it."""
+    """Return the frame of a send with a body of `body` bytes, as a client writes it."""
     header = SendMessageRequestV2(
         producer_group="bench",
         topic=TOPIC,

@@ -82,7 +82,7 @@ CASES = (
 
 @dataclass
 class Result:
-    """A row of the table."""
+    """The measurements of a fault at a system: a row of the table."""
 
     title: str
     fault: str
@@ -94,14 +94,14 @@ class Result:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "Result":
-        """Restore a result from JSON values."""
+        """Make a result from the JSON values of `to_json`."""
         seen = KillTimes(row["kills"], {TOPIC: row["first_s"]}, row["whole_s"])
         if row["found"] is not None:
             seen.found[TOPIC] = Found(**row["found"])
         return cls(row["title"], row["fault"], seen, row["ended"])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
+        """Return the result as JSON values, for `from_json` in a later run."""
         found = self.seen.found.get(TOPIC)
         return {
             "title": self.title,

@@ -116,7 +116,7 @@ def cpu_s(process: Process) -> float:
 
 
 class Pair:
-    """A name server, a master, and later its replicas."""
+    """The processes of a group: a name server, a master, and later its replicas."""
 
     def __init__(self, kind: Kind, folder: Path) -> None:
         self._kind, self._folder = kind, folder
@@ -211,6 +211,7 @@ class Pair:
         return float(end / messages)
 
     def _sample(self) -> ProgressSample:
+        """The replicas' acknowledged log offsets and the CPU time of both sides, now."""
         ends = acked(self.ports.broker)
         missing = len(self.replicas) - len(ends)
         return ProgressSample(
@@ -256,7 +257,8 @@ class Pair:
         return min([*acked(self.ports.broker), *own]) >= end
 
     def make_sync(self) -> None:
-        """Let each later send wait for all replicas."""
+        """Let each later send wait for all replicas (SYNC_MASTER, inSyncReplicas); returns when all
+        are in sync."""
         count = len(self.replicas)
         settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": str(count + 1)}
         if self._kind.name == "rocketmq":
@@ -291,7 +293,8 @@ class Pair:
 
 @contextmanager
 def pair(kind: Kind) -> Iterator[Pair]:
-    """Run a master, and remove everything afterwards."""
+    """Run a name server and a master of this kind in a temporary folder, which is removed
+    afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="replication-"))
     try:
         running = Pair(kind, folder)

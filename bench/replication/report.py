@@ -218,7 +218,7 @@ def _send_lines(results: Results) -> list[str]:
 
 
 def markdown(results: Results, size: int, rocketmq: str, rounds: int, seconds: float) -> str:
-    """Return the section of docs/results/tables.md."""
+    """Return the tables of all results and the method as Markdown, for docs/results/tables.md."""
     how = f"""Measured with `python -m bench.replication`: {rounds} round{"s" if rounds > 1 else ""}, {size >> 20} MB of messages of {BODY} B by default HA, all processes on one machine of {os.cpu_count()} cores
 (Linux {platform.release()}). Both brokers with their defaults (RocketMQ {rocketmq}: JVM heap 2 GB, G1): replicas that have nothing stand still
 while the master is filled; the time counts from when they go on to when the first has all; bytes and messages are of each replica, processor time is per gigabyte and replica. The loop sends

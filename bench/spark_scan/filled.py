@@ -43,7 +43,7 @@ class Counts:
 
 
 def store_folder(folder: Path) -> Path:
-    """Return the folder of the store."""
+    """Return the path of the filled store inside `folder`."""
     return folder / STORE
 
 

@@ -56,7 +56,7 @@ class Watch:
 
 
 def is_java(command_line: bytes) -> bool:
-    """Whether a process is the JVM."""
+    """Whether the command line of a process is that of a JVM."""
     return b"java" in command_line.partition(b"\0")[0]
 
 
@@ -82,14 +82,14 @@ def cpu_s(root: int) -> tuple[float, float]:
 
 
 def anonymous_mb(proc: Path) -> float:
-    """Return a process's anonymous memory in RAM."""
+    """Return the anonymous memory, in MB, of the process whose folder in /proc is `proc`."""
     lines = proc.joinpath("status").read_text().splitlines()
     status = dict(line.split(":", 1) for line in lines if ":" in line)
     return int(status.get("RssAnon", "0 kB").split()[0]) / 1024
 
 
 def descendants(root: int) -> list[int]:
-    """Return the children of a process, and their descendants."""
+    """Return the pids of all descendants of the process `root`."""
     found: list[int] = []
     at = [root]
     while at:

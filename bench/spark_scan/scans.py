@@ -32,7 +32,7 @@ HEAP = "2g"
 
 
 def best_s(work: Callable[[], object], rounds: int) -> float:
-    """Return the shortest time of some runs."""
+    """Run `work` `rounds` times; return the shortest time in s."""
     taken = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -42,18 +42,19 @@ def best_s(work: Callable[[], object], rounds: int) -> float:
 
 
 def open_source(spark: Any, folder: Path, columns: tuple[str, ...]) -> Any:
-    """Open the store with our source."""
+    """Open the store in `folder` as a frame with these columns, by Turbopump's data source."""
     reader = spark.read.format("turbopump").option("columns", ",".join(columns))
     return reader.load(str(store_folder(folder)))
 
 
 def compute_all(frame: Any) -> None:
-    """Compute every row and discard it."""
+    """Compute every row of a frame and discard it."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def measure_in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
-    """Measure all figures with one Spark."""
+    """Measure scans of the store and of the same rows as Parquet in a Spark with `cores` cores:
+    times, CPU times, memory and sums of the rows, as JSON values."""
     settings = (f"spark.driver.memory={HEAP}", "spark.sql.shuffle.partitions=2")
     spark = session.start("spark_scan", f"local[{cores}]", settings)
     register(spark)
@@ -84,8 +85,8 @@ def measure_in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
 
 
 def best_in_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
-    """Run each side `rounds` times in turn, after a run that warms the JVM up; return its shortest
-    time and the CPU times, in s, by side."""
+    """Run each side `rounds` + 1 times in turn, because the first run warms the JVM up; return by
+    side the shortest run's duration and CPU times in s."""
     best: dict[str, dict[str, float]] = {side: {} for side in sides}
     for _ in range(rounds + 1):
         for side, frame in sides.items():
@@ -101,7 +102,7 @@ def best_in_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, flo
 
 
 def sums(spark: Any, folder: Path) -> dict[str, int]:
-    """Return sums over the store, computed by Spark."""
+    """Return numbers of records, bytes and queues of the store, computed by Spark, by name."""
     columns = ("topic", "queue_id", "queue_offset", "log_offset", "size", "body_size")
     frame = open_source(spark, folder, columns)
     row = frame.agg(

@@ -86,7 +86,7 @@ def ask(address: str, make: Callable[[], Command]) -> Command:
 
 
 async def _fill(address: str, topic: str, count: int, properties: Sequence[str]) -> int:
-    """Work of `fill`."""
+    """Make the topic and send the messages, see `fill`; return the number of lost connections."""
     broker = _RetryingConnection(address)
     await broker.ask(partial(topic_request, topic))
     body = encode_batch(

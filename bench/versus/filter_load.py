@@ -57,7 +57,7 @@ async def _read_queue(address: str, queue_id: int, end: int) -> tuple[int, int]:
 
 
 async def _scan(address: str, count: int) -> Scanned:
-    """Work of `scan`."""
+    """Read all queues at the same time, see `scan`."""
     begin = time.perf_counter()
     each = count // BATCH // QUEUES * BATCH
     parts = await asyncio.gather(*(_read_queue(address, one, each) for one in range(QUEUES)))

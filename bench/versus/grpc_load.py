@@ -45,7 +45,7 @@ READY_S: Final = 0.3
 
 
 def build(folder: Path) -> Path:
-    """Compile the load."""
+    """Compile grpc_load.c into the folder; return the program."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "grpc_load"
     command = ["gcc", "-O2", "-std=gnu11", f"-I{ROOT / 'csrc'}", "-o", program, *SOURCES, "-ldl"]
@@ -150,7 +150,8 @@ def _settings_frame(settings: Any) -> bytes:
 
 
 def send(program: Path, port: int, connections: int, in_flight: int, seconds: float) -> Result:
-    """Call SendMessage for some seconds."""
+    """Call SendMessage for `seconds` at a port, with `in_flight` calls on each connection; return
+    the result."""
     request = framed(_send_request().SerializeToString())
     files = {"settings": _settings_frame(_producer_settings()), "request": request}
     return _run_load(program, files, "send", port, connections, in_flight, seconds)

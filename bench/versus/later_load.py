@@ -49,7 +49,7 @@ class Lateness:
 
 
 def _send_templates(properties: str, sys_flag: int) -> Templates:
-    """The sends of a message to each queue."""
+    """The request templates of a send to each queue, with these properties and this sysFlag."""
 
     def make(queue_id: int, parts: Parts) -> bytes:
         text = f"UNIQ_KEY\x01{UNIQUE}{parts.serial}\x02WAIT\x01true\x02{properties}"
@@ -129,7 +129,7 @@ def watch(address: str, until: float, count: int) -> Lateness:
 
 
 def main() -> None:
-    """Measure by hand."""
+    """Measure timers and transactions at the broker of the command line, and print the results."""
     address = sys.argv[1]
     make_topic(address)
     print(transact(address, 50_000))

@@ -42,7 +42,7 @@ class Table:
         return statistics.median(values) if values else None
 
     def spread(self, figure: str, side: str) -> str:
-        """Return the lowest and highest value of the rounds."""
+        """Return the lowest and highest value of a figure in all rounds of a side, as text."""
         values = self._values.get((figure, side))
         return f"{number(min(values))} - {number(max(values))}" if values else "-"
 
@@ -80,7 +80,7 @@ class Table:
         return f"{mine / bound:.1f}x" if mine and bound else "-"
 
     def cell(self, figure: str, side: str) -> str:
-        """Return the median as text."""
+        """Return the median of a figure of a side as text."""
         return number(self.median(figure, side))
 
 
@@ -92,7 +92,7 @@ def number(value: float | None) -> str:
 
 
 def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
-    """Return the tables of docs/results/tables.md."""
+    """Return all tables of a comparison and its method as Markdown, for docs/results/tables.md."""
     table = Table(results)
     parts = [
         _method_text(plan, rocketmq, command),

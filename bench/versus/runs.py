@@ -81,7 +81,7 @@ class Plan:
     sides: tuple[str, ...] = SIDES
 
     def wants(self, name: str) -> bool:
-        """Whether a part was requested."""
+        """Whether the part of the comparison with this name is to be measured."""
         return not self.names or name in self.names
 
 
@@ -92,11 +92,11 @@ class Results:
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def add(self, figure: str, side: str, value: float) -> None:
-        """Add the value of a round."""
+        """Add the value that a figure of a side has in a round."""
         self.values.setdefault((figure, side), []).append(value)
 
     def add_load(self, name: str, side: str, measured: Measured) -> None:
-        """Add all figures of a load."""
+        """Add rate, CPU time, latencies and refusals of the load `name` at a side."""
         for figure in ("messages_per_s", "cpu_us", "p50_us", "p99_us", "refused"):
             self.add(f"{name}.{figure}", side, getattr(measured, figure))
 
@@ -162,7 +162,7 @@ class Rounds:
                 self._add_load(load.name, side, self._produce(target, load))
 
     def _produce(self, target: Target, load: Load, *, topics: int = 1) -> Measured:
-        """Measure a load of sends."""
+        """Run a load of sends for the plan's time, and return its measurements."""
         return target.produce(
             load.arguments, self._plan.duration_s, self._plan.warmup_s, topics=topics
         )

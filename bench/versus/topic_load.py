@@ -72,7 +72,7 @@ def fill(address: str, count: int) -> None:
 
 
 def main() -> None:
-    """Measure by hand."""
+    """Create topics at the broker of the command line, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.versus.topic_load")
     parser.add_argument("address", help="host:port of a broker")
     parser.add_argument("--kind", choices=KINDS, default="update")

@@ -166,7 +166,8 @@ class Target:
         topics: int = 1,
         queues: int = QUEUES,
     ) -> Measured:
-        """Send for `duration_s` seconds."""
+        """Send for `duration_s` seconds after a warm-up, with these options of `turbopump bench`;
+        return the measurements."""
         return self._measure(
             "producer",
             (

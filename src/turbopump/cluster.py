@@ -437,7 +437,8 @@ class Cluster:
         }
 
     def _tls_enabled(self) -> str:
-        """Value of tls.enable for the clients inside the brokers: "true" if servers require TLS."""
+        """Value of the brokers' property tls.enable (TLS of the requests that they send): "true" if
+        servers require TLS."""
         return BOOLEAN.to_text(self._tls_of_servers().get(MODE) == "enforcing")
 
     async def _await_registration(self) -> None:

@@ -243,6 +243,7 @@ def _controller_node(config: "ControllerConfig") -> "ControllerNode":
 
 
 def _properties_of(path: Path | None) -> "list[Property]":
+    """Parse the configuration file; no properties without a file. Raises UserError."""
     from turbopump.net.wire.java_properties import parse_properties
 
     with _errors_of(path):
@@ -261,7 +262,8 @@ def _update(
 
 @contextmanager
 def _errors_of(path: Path | None) -> Iterator[None]:
-    """Name the configuration file in an error in it."""
+    """Raise an error about properties inside the block as a UserError that names the
+    configuration file."""
     from turbopump.net.wire.java_properties import PropertiesError
 
     try:
@@ -303,5 +305,6 @@ def _print_ready(what: str, address: str, as_json: bool) -> None:
 
 
 def _print_stopped(as_json: bool) -> None:
+    """Print the event that the node has stopped, with --json only."""
     if as_json:
         print_json({"event": "stopped"})

@@ -43,7 +43,7 @@ Delay = Annotated[
 
 
 class LocalEnd(StrEnum):
-    """Outcome of the local transaction of `--transaction`."""
+    """How the local transaction of `turbopump send --transaction` ends."""
 
     COMMIT = "commit"
     ROLL_BACK = "roll-back"

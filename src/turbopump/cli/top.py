@@ -32,7 +32,7 @@ CHANGES_SHOWN: Final = 12
 
 
 class _Output(Protocol):
-    """A form of output for samples."""
+    """Shows samples of the broker groups: as JSON, lines, or a screen."""
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
         """Show a sample and its differences from the previous sample."""

@@ -345,7 +345,7 @@ def reset_offset(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Reset a group's offsets to a given time."""
+    """Reset a group's offsets in a topic to a given time, or a queue's to an offset."""
     timestamp_ms = _timestamp_ms(when)
     if (broker is None) != (queue_id is None) or (queue_offset is not None and queue_id is None):
         raise UserError("one queue is named by its broker with -b and its number with -q")

@@ -104,7 +104,7 @@ def by_key(
     ] = 64,
     as_json: Json = False,
 ) -> None:
-    """List messages by key."""
+    """List the messages of a topic that have a key."""
     found = ask(
         namesrv,
         lambda admin: admin.query_message_by_key(

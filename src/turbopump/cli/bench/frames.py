@@ -42,7 +42,7 @@ the frame of opaque, born time, key, UNIQ_KEY's serial and queue offset, codec);
 
 @dataclass(frozen=True)
 class Shape:
-    """Form of a load's messages."""
+    """The form of a load's messages and requests: body size, batch, keys, tags, properties."""
 
     size: int = 128
     """Bytes of a body."""
@@ -77,7 +77,8 @@ class Parts:
 
 @dataclass
 class Templates:
-    """Consecutive frames in `texts`, with a row for each."""
+    """Request frames of a load, one after the other in `texts`, and for each the positions of its
+    variable parts."""
 
     texts: bytearray = field(default_factory=bytearray)
     rows: list[Row] = field(default_factory=list)

@@ -22,7 +22,7 @@ class HeaderEncoding(Enum):
 
 
 class BenchBegin(Enum):
-    """Position at which a consumer begins."""
+    """Where the consumer of a load begins to read: first or last message."""
 
     FIRST = "first"
     """The first message of each queue."""

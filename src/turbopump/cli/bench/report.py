@@ -176,7 +176,7 @@ class Outage:
         }
 
     def line(self) -> str:
-        """Return the figures as a line for people."""
+        """Return the outage as a line for people."""
         again = "not acknowledged again"
         if self.resumed_ms is not None:
             again = f"acknowledged again {self.resumed_ms:,.0f} ms after the first of them"
@@ -188,7 +188,8 @@ class Outage:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Report of a finished load."""
+    """The measurements of a finished load, of its sends and pulls, failovers, and lost
+    connections."""
 
     plan: Plan
     sections: dict[int, Section]

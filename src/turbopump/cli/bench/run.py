@@ -120,7 +120,7 @@ def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
 
 
 def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
-    """Build the load with its connections."""
+    """Connect to the brokers and build the native load of a plan."""
     shape = plan.shape
     body, unique_at, stride = _request_body(plan)
     made = frames.Templates()

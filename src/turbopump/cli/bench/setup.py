@@ -65,7 +65,7 @@ async def survey(plan: Plan, options: ClientOptions) -> Survey:
 
 
 class _TopicQueries:
-    """The queries about each topic of a plan."""
+    """Queries routes and offsets of the topics of a plan, and creates missing topics."""
 
     def __init__(self, plan: Plan, instance: ClientInstance, admin: Admin) -> None:
         self._plan = plan

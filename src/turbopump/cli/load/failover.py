@@ -36,7 +36,7 @@ Addresses = Mapping[str, Mapping[int, str]]
 
 @dataclass(slots=True)
 class BrokerLink:
-    """A connection to a broker."""
+    """A connection of a load to a broker: its socket, and whether it sends or pulls."""
 
     broker_name: str
     topic: str

@@ -30,19 +30,20 @@ ADVICE = {
 Work = Callable[[Region], object]
 
 
-def drop(path: Path) -> None:
+def evict(path: Path) -> None:
     """Remove a file from the page cache."""
     with open(path, "r+b") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def timed(path: Path, advice: int | None, work: Work, cold: bool) -> float:
-    """Return the milliseconds of advice and work over a freshly mapped file."""
+def time_with_advice(path: Path, advice: int | None, work: Work, cold: bool) -> float:
+    """Map a file, give the advice (madvise; None: none) and run the work; return the milliseconds
+    that both took. `cold`: the file is not in the page cache."""
     best = float("inf")
     for _ in range(ROUNDS):
         if cold:
-            drop(path)
+            evict(path)
         with open(path, "r+b") as file:
             memory = mmap.mmap(file.fileno(), 0)
         region = Region(memory)
@@ -57,33 +58,33 @@ def timed(path: Path, advice: int | None, work: Work, cold: bool) -> float:
 
 
 def scan(region: Region) -> None:
-    """Read every byte once, as recovery's walk does."""
+    """Read every byte of a file once, as recovery's walk does."""
     piece = 1 << 20
     for at in range(0, region.size, piece):
         region.is_zero(at, piece)
 
 
 def look_up(region: Region) -> None:
-    """A slot and an entry at random places, as a query by key does."""
+    """Read a slot and an entry of an index file at random places, as queries by key do."""
     chance = random.Random(1)
     for _ in range(LOOK_UPS):
         region.get_i32(chance.randrange(20 << 20))
         region.get_i32(chance.randrange(20 << 20, region.size - 4))
 
 
-def reading(folder: Path) -> None:
-    """Advice before a scan of the log and before look-ups in an index file."""
+def measure_reading(folder: Path) -> None:
+    """Measure the effect of advice on a scan of the log, and on look-ups in an index file."""
     for name, size, work in (("scan", SIZE, scan), ("look-ups", INDEX_SIZE, look_up)):
         path = folder / name
         path.write_bytes(bytes(size))
         for cold in (False, True):
             for label, advice in ADVICE.items():
-                took = timed(path, advice, work, cold)
+                took = time_with_advice(path, advice, work, cold)
                 print(f"{name:9} {'cold' if cold else 'warm'}  {label:14} {took:9.1f} ms")
         path.unlink()
 
 
-def writing(folder: Path) -> None:
+def measure_writing(folder: Path) -> None:
     """Measure ways to make the next log file, and the time to store into it afterwards."""
     path, data = folder / "next", b"x" * 65536
     for reserve in (False, True):
@@ -115,5 +116,5 @@ def writing(folder: Path) -> None:
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
-    writing(target)
-    reading(target)
+    measure_writing(target)
+    measure_reading(target)

@@ -45,6 +45,7 @@ class Echo(asyncio.BufferedProtocol):
 
 
 async def serve(reply: bytes) -> None:
+    """Listen at a free port, print it, and answer each frame with `reply`, for ever."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Echo(reply), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -42,8 +42,9 @@ CACHED, CHANGED = 1.0, 20.0
 Measure = Callable[..., Any]
 
 
-class Asked:
-    """The parts of a broker that answer, with a topic and 1,000 members."""
+class AssignmentBroker:
+    """The parts of a broker that answer QUERY_ASSIGNMENT, with a topic and a group of
+    1,000 members."""
 
     def __init__(self, folder: Path) -> None:
         saver = TableSaver(ConfigFiles(RealFiles(), str(folder)), InlineDisk())
@@ -90,11 +91,13 @@ class Asked:
             self.ask(number)
 
     def join(self, name: str) -> Peer:
+        """Add a member with this client id to the group."""
         peer = Peer(f"{name}:1", b"", None)  # type: ignore[arg-type]
         self.consumers.register(peer, name, ConsumerData("G"), 0)
         return peer
 
     def ask(self, number: int) -> Command:
+        """Answer QUERY_ASSIGNMENT for the member with this number."""
         body = {"clientId": f"10.0.0.1@{number:04}", "consumerGroup": "G", "topic": "T"}
         request = new_request(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
         response: Any = self.table.dispatch(request, self.peers[0] if number else None, 0)  # type: ignore[arg-type]
@@ -103,21 +106,23 @@ class Asked:
         return response  # type: ignore[no-any-return]
 
     def change(self) -> None:
-        """Replace a member by another."""
+        """Replace a member of the group by a new one."""
         closed = self.peers.pop()
         self.consumers.peer_closed(closed)
         self.peers.append(self.join(f"10.0.0.1@{next(self._new)}"))
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Asked:
-    return Asked(tmp_path)
+def asked(tmp_path: Path) -> AssignmentBroker:
+    """A broker with 1,000 members, see AssignmentBroker."""
+    return AssignmentBroker(tmp_path)
 
 
 GROUP = "assignment of 1,000 members and 1,000 queues"
 
 
 def test_allocation_limit(measure: Measure) -> None:
+    """Measure the bare STICKY allocation after one member was replaced."""
     names = [f"10.0.0.1@{number:04}" for number in range(MEMBERS)]
     queues = [MessageQueue("T", "a", number) for number in range(QUEUES)]
     before = allocate(STICKY, sharing_of(names, queues))
@@ -125,12 +130,15 @@ def test_allocation_limit(measure: Measure) -> None:
     measure(GROUP, lambda: allocate(STICKY, sharing), 1)
 
 
-def test_from_what_is_kept(measure: Measure, asked: Asked, benchmark: Any) -> None:
+def test_stored_assignment(measure: Measure, asked: AssignmentBroker, benchmark: Any) -> None:
+    """Measure an answer from the stored assignment."""
     measure(GROUP, lambda: asked.ask(7), 1)
     assert benchmark.stats.stats.min * 1e3 < CACHED
 
 
-def test_after_a_change(measure: Measure, asked: Asked, benchmark: Any) -> None:
+def test_after_a_change(measure: Measure, asked: AssignmentBroker, benchmark: Any) -> None:
+    """Measure the first answer after one member was replaced."""
+
     def changed() -> None:
         asked.change()
         asked.ask(7)

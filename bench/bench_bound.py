@@ -28,7 +28,8 @@ CLOSED = [shape for shape in SHAPES if "--rate" not in shape.options]
 
 
 def record_rate(benchmark: Any, group: str, rate: Callable[[], float]) -> None:
-    """Record a rate that the program itself measured, without its start and end."""
+    """Record the rate per second that `rate` returns, which the measured program counts without its
+    start and end."""
     benchmark.group = f"bound: {group}"
     found = benchmark.pedantic(rate, rounds=1, iterations=1)
     benchmark.extra_info["operations"] = found * benchmark.stats.stats.min
@@ -36,6 +37,7 @@ def record_rate(benchmark: Any, group: str, rate: Callable[[], float]) -> None:
 
 @pytest.mark.parametrize("shape", CLOSED, ids=lambda shape: shape.name)
 def test_bound(benchmark: Any, shape: Shape) -> None:
+    """Measure the messages per second of the load generator with a bare responder."""
     with responder(shape.body) as running:
 
         def rate() -> float:
@@ -47,12 +49,14 @@ def test_bound(benchmark: Any, shape: Shape) -> None:
 
 
 def test_bound_of_msync(benchmark: Any, tmp_path: Path) -> None:
+    """Measure the msyncs of a page per second."""
     program = build(tmp_path)
     record_rate(benchmark, "msync of a page", lambda: msync_rate(program, tmp_path, SECONDS))
 
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_bound_of_copies(benchmark: Any, tmp_path: Path, size: int) -> None:
+    """Measure the records per second that are copied into a warm mapping."""
     program = build(tmp_path)
     name = f"copies of {size} B records"
     record_rate(benchmark, name, lambda: copy_rate(program, tmp_path, size, SECONDS))

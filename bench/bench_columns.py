@@ -12,7 +12,7 @@ import mmap
 from typing import Any
 
 import pytest
-from bench.bench_store import address
+from bench.bench_store import c_buffer
 
 from turbopump.pyx import record
 from turbopump.pyx.columns import COLUMNS, OK, Decoder
@@ -38,7 +38,8 @@ _logs: dict[int, tuple[mmap.mmap, int, int]] = {}
 
 
 def log_of(size: int) -> tuple[mmap.mmap, int, int]:
-    """(memory, end of the records, how many), made once for all benchmarks."""
+    """Make a log of records with bodies of `size` bytes, once for all benchmarks: (memory, position
+    of the end of the records, number of records)."""
     if size not in _logs:
         _logs.clear()
         properties = PROPERTIES % 0
@@ -78,6 +79,7 @@ def log_of(size: int) -> tuple[mmap.mmap, int, int]:
 )
 @pytest.mark.parametrize("size", [128, 1024])
 def test_decode(measure: Any, size: int, columns: tuple[str, ...]) -> None:
+    """Measure the bytes of log per second that are decoded into these columns."""
     memory, end, count = log_of(size)
     region, decoder = Region(memory), Decoder(columns)
 
@@ -104,6 +106,7 @@ def test_decode_one_topic_of_none(measure: Any, size: int) -> None:
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_scan_limit(measure: Any, limits: ctypes.CDLL, size: int) -> None:
+    """Measure the C loop that reads each byte of the same log once."""
     memory, end, _count = log_of(size)
-    place = address(memory)
+    place = c_buffer(memory)
     measure(f"log to columns, {size} B", lambda: limits.limit_scan(place, end), end)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.replication.loop import bare, build
+from bench.replication.loop import build, measure_bare
 from bench.replication.pairs import LOADS, measured, pair
 from bench.versus.servers import KINDS
 from bench.versus.targets import OURS
@@ -24,8 +24,9 @@ SECONDS = 0.5
 WARMUP_S = "0.1"
 
 
-def record(benchmark: Any, group: str, found: Callable[[], float]) -> None:
-    """Record a rate that was measured inside, without its start and end."""
+def record_rate(benchmark: Any, group: str, found: Callable[[], float]) -> None:
+    """Record the rate per second that `found` returns, measured without start and end of
+    the processes."""
     benchmark.group = f"replication: {group}"
     rate = benchmark.pedantic(found, rounds=1, iterations=1)
     benchmark.extra_info["operations"] = rate * benchmark.stats.stats.min
@@ -33,14 +34,18 @@ def record(benchmark: Any, group: str, found: Callable[[], float]) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_sendfile_limit(benchmark: Any, tmp_path: Path, replicas: int) -> None:
+    """Measure the bytes per second that the bare sendfile loop copies to each receiver."""
     program = build(tmp_path)
     name = f"bytes to each of {replicas}"
-    record(benchmark, name, lambda: bare(program, tmp_path, SIZE, replicas).bytes_per_s)
+    record_rate(
+        benchmark, name, lambda: measure_bare(program, tmp_path, SIZE, replicas).bytes_per_s
+    )
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_replicas(benchmark: Any, replicas: int) -> None:
-    """The summary has the rate; the latencies of waiting sends go into the report of the run."""
+    """Measure the bytes per second that empty replicas copy, and sends that wait for them; their
+    latencies go into the report of the run."""
 
     def rate() -> float:
         found = measured(OURS, replicas, SIZE, SECONDS, warm_up_s=0)
@@ -50,7 +55,7 @@ def test_replicas(benchmark: Any, replicas: int) -> None:
         }
         return found.copied.bytes_per_s
 
-    record(benchmark, f"bytes to each of {replicas}", rate)
+    record_rate(benchmark, f"bytes to each of {replicas}", rate)
 
 
 def test_alone(benchmark: Any) -> None:
@@ -67,4 +72,4 @@ def test_alone(benchmark: Any) -> None:
                 rates.append(load["messages_per_s"])
         return float(rates[0])
 
-    record(benchmark, "sends that wait for no replica", rate)
+    record_rate(benchmark, "sends that wait for no replica", rate)

@@ -29,6 +29,7 @@ BODY = b"x" * 128
 
 
 def send_frame(opaque: int) -> bytes:
+    """The frame of a send with this opaque."""
     header = SendMessageRequestV2(
         producer_group="bench",
         topic="BenchTrips",
@@ -46,6 +47,7 @@ def send_frame(opaque: int) -> bytes:
 
 
 def pull_frame(opaque: int) -> bytes:
+    """The frame of a pull of 32 messages with this opaque."""
     header = PullMessageRequest(
         consumer_group="bench",
         topic="BenchTrips",
@@ -93,6 +95,7 @@ class Driver:
 
 
 def stop(process: subprocess.Popen[str]) -> None:
+    """Terminate a process and wait for its end."""
     process.terminate()
     process.wait(20)
     if process.stdout is not None:
@@ -135,11 +138,13 @@ def echo(reply: bytes) -> tuple[subprocess.Popen[str], Driver]:
 
 
 def one_at_a_time(driver: Driver, frame: bytes) -> None:
+    """Exchange the frame ROUNDS times, each after the answer to the previous frame."""
     for _ in range(ROUNDS):
         driver.exchange(frame, 1)
 
 
 def pipelined(driver: Driver, frame: bytes) -> None:
+    """Exchange the frame with IN_FLIGHT frames on their way at a time."""
     for _ in range(ROUNDS // IN_FLIGHT * 4):
         driver.exchange(frame * IN_FLIGHT, IN_FLIGHT)
 
@@ -155,6 +160,8 @@ SHAPES = [
 def test_trips(
     measure: Any, broker: Driver, group: str, frame: bytes, drive: Any, operations: int
 ) -> None:
+    """Measure requests per second at Turbopump's broker, with these frames and this way
+    to send them."""
     response = broker.exchange(frame, 1)
     assert b'"code":0' in response
     measure(group, lambda: drive(broker, frame), operations)
@@ -164,6 +171,7 @@ def test_trips(
 def test_trips_limit(
     measure: Any, broker: Driver, group: str, frame: bytes, drive: Any, operations: int
 ) -> None:
+    """Measure the same requests at a bare echo with the broker's answer."""
     process, bare = echo(broker.exchange(frame, 1))
     try:
         measure(group, lambda: drive(bare, frame), operations)

@@ -16,14 +16,18 @@ Measure = Any
 
 @pytest.fixture
 def program() -> list[str]:
+    """The command that starts Turbopump."""
     return [sys.executable, "-m", "turbopump"]
 
 
 def test_start_limit(measure: Measure) -> None:
+    """Measure the start and end of the bare interpreter."""
     measure("start", lambda: subprocess.run([sys.executable, "-c", "pass"], check=True), 1)
 
 
 def test_start_help(measure: Measure, program: list[str]) -> None:
+    """Measure `turbopump --help`."""
+
     def ask() -> None:
         subprocess.run([*program, "--help"], check=True, stdout=subprocess.DEVNULL)
 
@@ -31,7 +35,7 @@ def test_start_help(measure: Measure, program: list[str]) -> None:
 
 
 def test_start_ready(measure: Measure, program: list[str], tmp_path: Path) -> None:
-    """Measure until the process prints its address."""
+    """Measure the time from the start of a name server until it prints its address."""
     started: list[subprocess.Popen[str]] = []
 
     def stop() -> tuple[tuple[()], dict[str, Any]]:

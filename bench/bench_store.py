@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.engine_append import HOST, frame_of, ready_lane
+from bench.engine_append import HOST, ready_lane, send_frame
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
@@ -41,16 +41,18 @@ PROPERTIES = b"UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02"
 
 
 def message(body: bytes) -> NewMessage:
+    """A message with this body for queue 0 of the benchmark's topic."""
     return NewMessage(topic="Bench", queue_id=0, body=body, properties=PROPERTIES)
 
 
 def open_store(folder: Path, **values: Any) -> Store:
+    """Open a store whose syncs run on the calling thread; `values` are fields of StoreConfig."""
     config = StoreConfig(root=str(folder), **{"mapped_file_size_commit_log": 256 << 20, **values})
     return Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
 
 
 def filled_map(count: int, body: bytes) -> tuple[mmap.mmap, int]:
-    """An anonymous mapping with `count` records in one queue, and their end."""
+    """(anonymous mapping with `count` records of a single queue, position of their end)."""
     one = record.record_size(5, len(body), len(PROPERTIES), 8, 8, record.V1)
     memory = mmap.mmap(-1, one * count + 4096)
     region = Region(memory)
@@ -80,12 +82,14 @@ def filled_map(count: int, body: bytes) -> tuple[mmap.mmap, int]:
     return memory, at
 
 
-def address(memory: mmap.mmap) -> Any:
+def c_buffer(memory: mmap.mmap) -> Any:
+    """The memory of a mapping as an argument for ctypes."""
     return (ctypes.c_char * len(memory)).from_buffer(memory)
 
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_append_store(measure: Any, tmp_path: Path, size: int) -> None:
+    """Measure appends by `Store.append`."""
     store = open_store(tmp_path / "store")
     one = message(b"x" * size)
 
@@ -106,7 +110,7 @@ def test_append_limit(measure: Any, limits: ctypes.CDLL, tmp_path: Path, size: i
         file.truncate(LIMIT_MAP)
         memory = mmap.mmap(file.fileno(), LIMIT_MAP)
     memory[:] = bytes(LIMIT_MAP)
-    start, source, at = ctypes.addressof(address(memory)), b"x" * one, 0
+    start, source, at = ctypes.addressof(c_buffer(memory)), b"x" * one, 0
 
     def append() -> None:
         nonlocal at
@@ -121,7 +125,7 @@ def test_append_limit(measure: Any, limits: ctypes.CDLL, tmp_path: Path, size: i
 @pytest.mark.parametrize("size", [128, 1024])
 def test_append_native(measure: Any, tmp_path: Path, size: int, dispatched: bool) -> None:
     """Measure the path of plain sends from the decoded request, into new pages of a warm file."""
-    folder, frame, count = tmp_path / "store", frame_of(size), APPENDS
+    folder, frame, count = tmp_path / "store", send_frame(size), APPENDS
 
     def append(lane: Lane) -> None:
         assert lane.append_repeatedly(frame, HOST, count, dispatched) == count
@@ -133,6 +137,7 @@ def test_append_native(measure: Any, tmp_path: Path, size: int, dispatched: bool
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_scan_kernel(measure: Any, size: int) -> None:
+    """Measure the native scan of records with their CRCs."""
     memory, end = filled_map(COUNT, b"x" * size)
     region = Region(memory)
 
@@ -145,12 +150,14 @@ def test_scan_kernel(measure: Any, size: int) -> None:
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_scan_limit(measure: Any, limits: ctypes.CDLL, size: int) -> None:
+    """Measure the C loop that reads each byte of the same records once."""
     memory, end = filled_map(COUNT, b"x" * size)
-    place = address(memory)
+    place = c_buffer(memory)
     measure(f"scan {size} B, CRC checked", lambda: limits.limit_scan(place, end), COUNT)
 
 
 def test_dispatch_kernel(measure: Any) -> None:
+    """Measure the native dispatch of records to one queue."""
     memory, end = filled_map(COUNT, b"x" * 128)
     log = Region(memory)
     units = Region(mmap.mmap(-1, COUNT * UNIT_SIZE))
@@ -168,8 +175,9 @@ def test_dispatch_kernel(measure: Any) -> None:
 
 
 def test_dispatch_limit(measure: Any, limits: ctypes.CDLL) -> None:
+    """Measure the C loop that writes a unit for each of the same records."""
     memory, end = filled_map(COUNT, b"x" * 128)
-    place, units = address(memory), (ctypes.c_char * (COUNT * UNIT_SIZE))()
+    place, units = c_buffer(memory), (ctypes.c_char * (COUNT * UNIT_SIZE))()
     measure("dispatch 128 B, no index", lambda: limits.limit_dispatch(place, end, units), COUNT)
 
 
@@ -182,7 +190,8 @@ def empty_folder(name: str) -> Path:
 
 @pytest.fixture(scope="module", params=[128, 1024])
 def log_of(request: pytest.FixtureRequest) -> Iterator[tuple[int, Path, int, int]]:
-    """A closed store with RECOVERED_SIZE bytes of log: (body size, folder, end of log, count)."""
+    """A closed store with RECOVERED_SIZE bytes of log: (body size in bytes, folder, log offset of
+    the end, number of records)."""
     root = empty_folder("recovery")
     store = open_store(root, mapped_file_size_commit_log=RECOVERED_SIZE)
     body, count = b"x" * request.param, 0
@@ -231,7 +240,7 @@ def test_recovery_limit(
     def walk() -> None:
         with open(root / "commitlog" / ("0" * 20), "r+b") as file:
             memory = mmap.mmap(file.fileno(), 0)
-        place = address(memory)
+        place = c_buffer(memory)
         limits.limit_scan(place, end)
         assert limits.limit_dispatch(place, end, units) == count
         del place
@@ -241,6 +250,7 @@ def test_recovery_limit(
 
 
 def recovery_group(size: int, index: bool) -> str:
+    """Group name of the benchmarks of a recovery."""
     return f"recovery {size} B, {'queues and index' if index else 'queues'}"
 
 
@@ -292,6 +302,7 @@ def test_open_size_store(measure: Any, megabytes: int) -> None:
 
 
 def test_read_store(measure: Any, tmp_path: Path) -> None:
+    """Measure reads of 32 messages by `Store.read`."""
     store = open_store(tmp_path / "store")
     for _ in range(10_000):
         store.append(message(b"x" * 128), NOW_MS)
@@ -306,6 +317,7 @@ def test_read_store(measure: Any, tmp_path: Path) -> None:
 
 
 def test_read_limit(measure: Any, limits: ctypes.CDLL) -> None:
+    """Measure the C loop over the bytes of the same messages."""
     memory, end = filled_map(9_600, b"x" * 128)
-    place = address(memory)
+    place = c_buffer(memory)
     measure("read, 32 a call", lambda: limits.limit_scan(place, end), 9_600)

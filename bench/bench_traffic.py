@@ -55,14 +55,16 @@ PULL = PullMessageRequest(
 
 
 def json_frame(members: dict[str, Any], fields: dict[str, str]) -> bytes:
+    """A request frame with a JSON header of these members, whose extFields are `fields`, and a body
+    of a single byte."""
     members = {key: fields if key == "extFields" else value for key, value in members.items()}
     header = json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode()
     size = len(header).to_bytes(4, "big")
     return (len(header) + 5).to_bytes(4, "big") + size + header + b"x"
 
 
-def java(code: int, fields: dict[str, str]) -> bytes:
-    """Names in alphabetical order, as fastjson sorts them."""
+def java_frame(code: int, fields: dict[str, str]) -> bytes:
+    """A request frame as RocketMQ's Java client writes it: names in alphabetical order."""
     members = {
         "code": code,
         "extFields": {},
@@ -75,8 +77,9 @@ def java(code: int, fields: dict[str, str]) -> bytes:
     return json_frame(members, fields)
 
 
-def go(code: int, fields: dict[str, str]) -> bytes:
-    """Names in the order of Go's structure, the fields sorted as Go sorts a map."""
+def go_frame(code: int, fields: dict[str, str]) -> bytes:
+    """A request frame as RocketMQ's Go client writes it: names in the order of its structure,
+    fields sorted."""
     members = {
         "code": code,
         "language": "GO",
@@ -89,8 +92,8 @@ def go(code: int, fields: dict[str, str]) -> bytes:
     return json_frame(members, dict(sorted(fields.items())))
 
 
-def own(code: int, header: Any, codec: Codec) -> bytes:
-    """Encode a request as our own client does."""
+def own_frame(code: int, header: Any, codec: Codec) -> bytes:
+    """A request frame as Turbopump's own client writes it, with this header codec."""
     request = new_request(code, None if code != 11 else header, b"x")
     if code != 11:
         request.fields = write_send(code, header)
@@ -99,22 +102,24 @@ def own(code: int, header: Any, codec: Codec) -> bytes:
 
 
 def fields_of_pull() -> dict[str, str]:
+    """The header fields of a pull."""
     return new_request(11, PULL).fields
 
 
 FRAMES = {
-    "310 JSON Java": java(310, write_send(310, SEND)),
-    "10 JSON Go": go(10, write_send(10, SEND)),
-    "310 JSON own": own(310, SEND, Codec.JSON),
-    "310 ROCKETMQ": own(310, SEND, Codec.ROCKETMQ),
-    "11 JSON Java": java(11, fields_of_pull()),
-    "11 JSON Go": go(11, fields_of_pull()),
-    "11 ROCKETMQ": own(11, PULL, Codec.ROCKETMQ),
+    "310 JSON Java": java_frame(310, write_send(310, SEND)),
+    "10 JSON Go": go_frame(10, write_send(10, SEND)),
+    "310 JSON own": own_frame(310, SEND, Codec.JSON),
+    "310 ROCKETMQ": own_frame(310, SEND, Codec.ROCKETMQ),
+    "11 JSON Java": java_frame(11, fields_of_pull()),
+    "11 JSON Go": go_frame(11, fields_of_pull()),
+    "11 ROCKETMQ": own_frame(11, PULL, Codec.ROCKETMQ),
 }
 
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_decode(measure: Any, kind: str) -> None:
+    """Measure the decoding of a request frame of this kind."""
     frame = FRAMES[kind]
 
     def decode() -> None:
@@ -143,6 +148,7 @@ def test_match(measure: Any, kind: str) -> None:
 
 
 def test_properties(measure: Any) -> None:
+    """Measure the scan of a send's properties."""
     text = PROPERTIES.encode()
 
     def scan() -> None:
@@ -152,11 +158,14 @@ def test_properties(measure: Any) -> None:
 
 
 def test_properties_limit(measure: Any, limits: ctypes.CDLL) -> None:
+    """Measure the C loop over each byte of the same properties."""
     text, size = PROPERTIES.encode(), len(PROPERTIES)
     measure("properties of a send", lambda: limits.limit_bytes(text, size, ROUNDS), ROUNDS)
 
 
 def test_send_answer(measure: Any) -> None:
+    """Measure the encoding of a send's answer."""
+
     def answer() -> None:
         assert traffic.send_reply(
             0,

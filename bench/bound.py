@@ -38,7 +38,7 @@ RECORDS_SIZE = 64 << 20  # records for pulls, in turn: more than the caches hold
 
 
 def build(folder: Path) -> Path:
-    """Compile the program."""
+    """Compile bench/bound.c into the folder; return the program."""
     program = folder / "bound"
     sources = [ROOT / "bench" / "bound.c", *(ROOT / "csrc" / f"{unit}.c" for unit in UNITS)]
     command = ["gcc", "-O3", "-std=c11", f"-I{ROOT / 'csrc'}", "-o", program, *sources]
@@ -46,8 +46,8 @@ def build(folder: Path) -> Path:
     return program
 
 
-def measured(program: Path, *arguments: str) -> float:
-    """Return the operations per second of `msync` or `copy`."""
+def run_bound(program: Path, *arguments: str) -> float:
+    """Run bound.c with `msync` or `copy` and their arguments; return the operations per second."""
     done = subprocess.run([program, *arguments], check=True, capture_output=True, text=True)
     found = json.loads(done.stdout)
     return float(found["count"] / found["seconds"])
@@ -57,7 +57,7 @@ def msync_rate(program: Path, folder: Path, seconds: float) -> float:
     """Return the msyncs of a page per second on the disk of `folder`."""
     path = folder / "pages"
     try:
-        return measured(program, "msync", str(path), str(seconds))
+        return run_bound(program, "msync", str(path), str(seconds))
     finally:
         path.unlink(missing_ok=True)
 
@@ -66,7 +66,7 @@ def copy_rate(program: Path, folder: Path, size: int, seconds: float) -> float:
     """Return the records of `size` bytes per second that are copied into a warm mapping."""
     path = folder / "copied"
     try:
-        return measured(program, "copy", str(path), str(size), str(seconds))
+        return run_bound(program, "copy", str(path), str(size), str(seconds))
     finally:
         path.unlink(missing_ok=True)
 
@@ -94,7 +94,7 @@ class Responder:
         return cpu_s(self._process.pid)
 
     def close(self) -> None:
-        """Kill the process."""
+        """Kill the process of the bare loop."""
         self._process.kill()
         self._process.communicate()
 
@@ -111,7 +111,7 @@ def responder(body: int = 128) -> Iterator[Responder]:
             running.close()
 
 
-def _group(body: int) -> bytes:
+def _pull_body(body: int) -> bytes:
     """Return the body of a pull's answer: PULL_COUNT records as a broker stores them."""
     host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
     properties = (
@@ -146,13 +146,14 @@ def _group(body: int) -> bytes:
 
 
 def _frame(fields: dict[str, str], body: bytes = b"") -> bytes:
+    """Encode a response frame, whose opaque bound.c replaces."""
     command = Command(0, OPAQUE_BASE, RESPONSE_FLAG, fields=fields, body=body)
     return b"".join(bytes(part) for part in encode(command))
 
 
 def _write_replies(folder: Path, address: str, body: int) -> list[str]:
     """Write the replies for bound.c; return the names of those without traffic."""
-    group = _group(body)
+    group = _pull_body(body)
     (folder / "records").write_bytes(group * (RECORDS_SIZE // len(group)))
     (folder / "group").write_text(str(len(group)))
     sent = SendMessageResponse("7F00000100002A9F0000000000000000", 0, 1_000_000, "0" * 32)
@@ -185,7 +186,7 @@ def _write_replies(folder: Path, address: str, body: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Shape:
-    """A workload: options of `turbopump bench`."""
+    """A workload of the load generator: its name, and the options of `turbopump bench`."""
 
     name: str
     command: str
@@ -193,7 +194,8 @@ class Shape:
     body: int = 128
 
 
-def _sends(body: int) -> list[Shape]:
+def _send_shapes(body: int) -> list[Shape]:
+    """The workloads of sends with bodies of `body` bytes."""
     size = ("-s", str(body))
     return [
         Shape(f"send 64 x 1, {body} B", "producer", ("-w", "64", *size), body),
@@ -204,8 +206,8 @@ def _sends(body: int) -> list[Shape]:
 
 
 SHAPES = [
-    *_sends(128),
-    *_sends(1024),
+    *_send_shapes(128),
+    *_send_shapes(1024),
     Shape("send 10,000/s, 64 x 1, 128 B", "producer", ("-w", "64", "--rate", "10000")),
     Shape("pull of 32, 8 queues, 128 B", "consumer", ("-w", "8")),
     Shape(
@@ -243,7 +245,7 @@ def load(shape: Shape, address: str, topic: str, *more: str) -> dict[str, Any]:
 
 
 def main(seconds: str = "3") -> None:
-    """Print the bounds of this machine."""
+    """Measure each workload for `seconds`, and print the bounds of this machine."""
     print(
         f"{'workload':30} {'messages/s':>12} {'p50 us':>8} {'p99 us':>8}"
         f" {'generator us':>13} {'responder us':>13}  busy: generator, responder"

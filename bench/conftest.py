@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.fixture(scope="session")
 def limits() -> ctypes.CDLL:
-    """bench/limits.c, compiled with the machine's compiler."""
+    """The C loops of bench/limits.c, compiled and loaded as a library."""
     folder = HERE / ".out"
     folder.mkdir(exist_ok=True)
     library = folder / "limits.so"

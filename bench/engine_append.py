@@ -29,14 +29,14 @@ HOST = b"\x7f\0\0\1\0\0\0\1"
 FILE_SIZE = 256 << 20
 
 
-def size_of(body: int) -> int:
+def record_size(body: int) -> int:
     """Return the bytes of a record with a body of that size."""
     text = len(PROPERTIES) + len(OWN)
     return record.record_size(len(TOPIC), body, text, len(HOST), len(HOST), record.V1)
 
 
-def frame_of(body: int) -> bytes:
-    """Return a send's frame as a client writes it."""
+def send_frame(body: int) -> bytes:
+    """Return the frame of a send with a body of `body` bytes, as a client writes it."""
     header = SendMessageRequestV2(
         producer_group="bench",
         topic=TOPIC,
@@ -61,7 +61,7 @@ def ready_lane(folder: Path) -> Iterator[Lane]:
     store.append(NewMessage(TOPIC, 0, b"x", PROPERTIES.encode()), NOW_MS)
     file = store._log._file
     assert file is not None
-    file.touch(0, FILE_SIZE)
+    file.mark_dirty(0, FILE_SIZE)
     lane.configure(OWN.encode(), b"DefaultRegion", True, HOST, 0, 1, b"")
     lane.serve(TOPIC.encode(), 1)
     try:
@@ -71,11 +71,11 @@ def ready_lane(folder: Path) -> Iterator[Lane]:
 
 
 def appends_per_s(folder: Path, body: int, *, dispatched: bool = False) -> float:
-    """Fill one file with records and return the rate."""
-    count = FILE_SIZE * 9 // 10 // size_of(body)
+    """Fill one log file with records by the native path; return the records per second."""
+    count = FILE_SIZE * 9 // 10 // record_size(body)
     with ready_lane(folder) as lane:
         begin = time.perf_counter()
-        stored = lane.append_repeatedly(frame_of(body), HOST, count, dispatched)
+        stored = lane.append_repeatedly(send_frame(body), HOST, count, dispatched)
         return_s = time.perf_counter() - begin
     assert stored == count, f"{stored} of {count} were stored natively"
     return count / return_s

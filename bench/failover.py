@@ -82,7 +82,7 @@ CASES = (
 
 @dataclass
 class Result:
-    """A row of the table."""
+    """The measurements of a fault at a system: a row of the table."""
 
     title: str
     fault: str
@@ -93,15 +93,15 @@ class Result:
     """Whether the audit of all stores found a broken promise."""
 
     @classmethod
-    def restored(cls, row: dict[str, Any]) -> "Result":
-        """Restore a result from JSON values."""
+    def from_json(cls, row: dict[str, Any]) -> "Result":
+        """Make a result from the JSON values of `to_json`."""
         seen = KillTimes(row["kills"], {TOPIC: row["first_s"]}, row["whole_s"])
         if row["found"] is not None:
             seen.found[TOPIC] = Found(**row["found"])
         return cls(row["title"], row["fault"], seen, row["ended"])
 
-    def kept(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON values, for `from_json` in a later run."""
         found = self.seen.found.get(TOPIC)
         return {
             "title": self.title,
@@ -114,21 +114,23 @@ class Result:
         }
 
 
-def with_kept(results: list[Result]) -> list[Result]:
-    """Return these rows and the rows of earlier runs, in the order of the cases, and save all."""
+def merge_saved(results: list[Result]) -> list[Result]:
+    """Return these results and the results of earlier runs for other cases, in the order of the
+    cases, and save all of them."""
     rows = json.loads(KEPT.read_text()) if KEPT.exists() else []
     known = {(row["title"], row["fault"]): row for row in rows}
-    known |= {(one.title, one.fault): one.kept() for one in results}
+    known |= {(one.title, one.fault): one.to_json() for one in results}
     order = [(case.title, fault) for fault in FAULTS for case in CASES]
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     KEPT.write_text(json.dumps(list(known.values()), indent=1))
-    return [Result.restored(known[key]) for key in order if key in known]
+    return [Result.from_json(known[key]) for key in order if key in known]
 
 
-def measured(
+def measure_fault(
     case: Case, fault: str, times: int, senders: int, say: Callable[[str], None]
 ) -> Result:
-    """Measure one fault in a new group, then judge the group."""
+    """Measure `times` repetitions of a fault ("kill" or "pause") in a new group under load, then
+    search all acknowledged messages."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     group = Controlled(FOLDER, case.kind, [case.kind] * 3, [case.kind] * 3, case.settings)
     result = Result(case.title, fault, KillTimes())
@@ -158,7 +160,7 @@ def measured(
     return result
 
 
-def leaders(case: Case, times: int, say: Callable[[str], None]) -> Result:
+def measure_leaders(case: Case, times: int, say: Callable[[str], None]) -> Result:
     """Measure three controllers alone.
 
     Times are from the kill of the leader to the next leader, and from the start of the killed one
@@ -189,15 +191,17 @@ def leaders(case: Case, times: int, say: Callable[[str], None]) -> Result:
 
 
 def _leads_another(group: Controlled, dead: Member) -> bool:
+    """Whether a controller other than `dead` leads."""
     return group.leader() not in (None, dead)
 
 
 def _knows_leader(one: Member) -> bool:
+    """Whether a controller reports the leader's address."""
     return bool(ask(one.port, METADATA_INFO, {}).fields.get("controllerLeaderAddress"))
 
 
 def table(results: list[Result], senders: int) -> str:
-    """Return the Markdown between the markers."""
+    """Return the results as Markdown tables, for the page docs/results/tables.md."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -261,14 +265,16 @@ def main() -> int:
 
     cases = [case for case in CASES if not given.only or case.name in given.only]
     results = [
-        measured(case, fault, times, given.senders, say)
+        measure_fault(case, fault, times, given.senders, say)
         for fault, times in ((KILLED, given.kills), (STOPPED, given.pauses))
         for case in cases
         if times
     ]
     if given.leaders:
-        results += [leaders(case, given.leaders, say) for case in cases if not case.settings]
-    text = table(with_kept(results), given.senders)
+        results += [
+            measure_leaders(case, given.leaders, say) for case in cases if not case.settings
+        ]
+    text = table(merge_saved(results), given.senders)
     print(f"\n{text}")
     if given.write:
         write(text, BEGIN, END)

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().with_suffix(".c")
 
 
 def build(folder: Path) -> Path:
-    """Compile the library for LD_PRELOAD."""
+    """Compile bench/tls_load.c into the folder; return the library for LD_PRELOAD."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "tls_load.so"
     command = ["gcc", "-O3", "-shared", "-fPIC", "-o", library, SOURCE, "-lssl", "-lcrypto", "-ldl"]

@@ -23,7 +23,8 @@ WANTED = 60
 
 
 def measure(name: str, rounds: int, duration_s: float) -> None:
-    """Print each round of a load, then the ratio."""
+    """Run the load `name` plain and by TLS in turn, `rounds` times for `duration_s`; print each
+    run, then the ratio of their CPU times."""
     with running("turbopump", FOLDER, {}) as server:
         plain = server.target()
         sealed = replace(plain, preload=tls_load.build(FOLDER / "tls"))
@@ -48,7 +49,7 @@ def measure(name: str, rounds: int, duration_s: float) -> None:
 
 
 def main() -> None:
-    """Measure the chosen loads."""
+    """Parse the command line and measure the chosen loads."""
     parser = argparse.ArgumentParser(prog="python -m bench.tls_share")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", type=float, default=2.0, help="seconds of a load")

@@ -40,7 +40,7 @@ class UnappliedDeletions:
         steady_ms, deletions = self._broker.steady_ms(), self._broker.store.deletions
         for topic, life in deletions.unapplied().items():
             is_due = self._due_ms.get(topic, steady_ms) <= steady_ms
-            if is_due and topic not in self._begun and not deletions.is_asked(topic):
+            if is_due and topic not in self._begun and not deletions.is_requested(topic):
                 self._begin(topic, life, now_ms)
 
     def _begin(self, topic: str, life: NewLife, now_ms: int) -> None:
@@ -62,7 +62,7 @@ class UnappliedDeletions:
         if error is not None:
             self._ended(topic, groups, now_ms, StoreError(str(error)))
             return
-        if store.deletions.is_asked(topic) or store.deletions.unapplied().get(topic) != life:
+        if store.deletions.is_requested(topic) or store.deletions.unapplied().get(topic) != life:
             # Meanwhile the master's table has the deletion, or the record that proves it was cut
             # off.
             self._begun.discard(topic)

@@ -102,25 +102,29 @@ def format_peers(members: dict[str, str]) -> str:
     return ";".join(f"{name}-{address}" for name, address in members.items())
 
 
-def _peers(value: str) -> str:
+def _checked_peers(value: str) -> str:
+    """The value itself. Raises ConfigError if it is neither empty nor a list of `parse_peers`."""
     if value:
         parse_peers(value)
     return value
 
 
-def _only_dledger(value: str) -> str:
+def _checked_controller_type(value: str) -> str:
+    """The value itself. Raises ValueError unless it is "DLedger"."""
     if value != "DLedger":
         raise ValueError("DLedger (jRaft's wire protocol is not spoken here)")
     return value
 
 
-def _name(value: str) -> str:
+def _checked_member_id(value: str) -> str:
+    """The value itself. Raises ValueError unless it can be a member's id."""
     if not value or any(char in value for char in ";-:# \t") or not value.isprintable():
         raise ValueError("a name without blanks, ';', '-', ':' and '#'")
     return value
 
 
-def _group(value: str) -> str:
+def _checked_group(value: str) -> str:
+    """The value itself. Raises ValueError if it is blank."""
     if not value.strip():
         raise ValueError("a name")
     return value
@@ -128,13 +132,13 @@ def _group(value: str) -> str:
 
 PERIOD: Final = between(10, INT32_MAX)
 """Kind of a setting that is a time in ms, at least 10."""
-PEERS: Final = Kind("n0-host:port;n1-host:port", _peers)
+PEERS: Final = Kind("n0-host:port;n1-host:port", _checked_peers)
 """Kind of `controllerDLegerPeers`: empty, or text for `parse_peers`."""
-DLEDGER: Final = Kind("DLedger", _only_dledger)
+DLEDGER: Final = Kind("DLedger", _checked_controller_type)
 """Kind of `controllerType`: only DLedger is accepted."""
-ID: Final = Kind("a name without blanks, ';', '-', ':' and '#'", _name)
+ID: Final = Kind("a name without blanks, ';', '-', ':' and '#'", _checked_member_id)
 """Kind of `controllerDLegerSelfId`."""
-GROUP: Final = Kind("a name", _group)
+GROUP: Final = Kind("a name", _checked_group)
 """Kind of `controllerDLegerGroup`: any text that is not blank."""
 
 

@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 from turbopump.controller import dledger_append_rules, elections, events, registration
 from turbopump.controller.config import ControllerConfig
-from turbopump.controller.death_probe import DeathProbes, Probed, refused
+from turbopump.controller.death_probe import DeathProbes, Probed, assume_refused
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
 from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, LivenessAt, key_of
@@ -51,7 +51,7 @@ class ControllerCore:
         config: ControllerConfig,
         quorum: Quorum,
         notices: Callable[[str, Command], None] = lambda address, command: None,
-        probe: Callable[[str], Deferred[Probed]] = refused,
+        probe: Callable[[str], Deferred[Probed]] = assume_refused,
     ) -> None:
         """`config` may change at any time.
 
@@ -64,7 +64,9 @@ class ControllerCore:
         self.tables = GroupTables()
         """State after the entry `applied`; `restore` replaces the object."""
         self.heartbeats = Heartbeats(HEARTBEAT_TIMEOUT_MS, lambda k: self.tables.has_broker(*k))
-        self.death_probes = DeathProbes(probe, self.heartbeats.is_disconnected, self._process_ended)
+        self.death_probes = DeathProbes(
+            probe, self.heartbeats.is_disconnected, self._on_process_dead
+        )
         self.leading = False
         """Whether this node decides: it leads, and has applied every entry from before its lead."""
         self.elections = 0
@@ -87,7 +89,7 @@ class ControllerCore:
 
         `connection` is the number that `on_closed` gets later.
         """
-        self._clock(now_ms)
+        self._set_time(now_ms)
         return self._requests.answer(connection, request)
 
     def on_closed(self, connection: int, now_ms: int) -> None:
@@ -96,7 +98,7 @@ class ControllerCore:
         A broker that never registered has no address, and nothing depends on it, so it counts as
         dead.
         """
-        self._clock(now_ms)
+        self._set_time(now_ms)
         for key in self.heartbeats.on_closed(connection):
             if self.tables.has_broker(*key):
                 address = self.tables.groups[key[1]].replicas[key[2]].address
@@ -104,9 +106,12 @@ class ControllerCore:
             else:
                 self.heartbeats.ended(key, now_ms)
 
-    def _process_ended(self, key: Key) -> None:
+    def _on_process_dead(self, key: Key) -> None:
+        """Record that a probe found a broker's process dead, and have its group checked."""
         if self.heartbeats.ended(key, self.now_ms):
-            self._died([key], "is dead: its connection closed, and its port refuses connections")
+            self._log_dead(
+                [key], "is dead: its connection closed, and its port refuses connections"
+            )
             self.proposals.pump()
 
     def on_tick(self, now_ms: int) -> None:
@@ -115,12 +120,12 @@ class ControllerCore:
         Finds silent brokers, expires waiting requests, and proposes decisions that are due.
         """
         self.heartbeats.on_tick(now_ms)
-        self._clock(now_ms)
+        self._set_time(now_ms)
         self.death_probes.on_tick(now_ms)
         judged_ms = self.heartbeats.judged_ms
         if judged_ms - self._looked_ms >= self.config.scan_not_active_broker_interval_ms:
             self._looked_ms = judged_ms
-            self._died(
+            self._log_dead(
                 self.heartbeats.expire(now_ms), "is dead: no heartbeat came within its timeout"
             )
         if (
@@ -158,7 +163,7 @@ class ControllerCore:
             if isinstance(event, ElectMaster):
                 self.heartbeats.on_elected(event.broker_name, self.now_ms)
         if self.leading:
-            self._tell(happened)
+            self._notify_brokers(happened)
         self.proposals.finish_applied()
 
     # The tables as a whole
@@ -182,7 +187,7 @@ class ControllerCore:
         It waits in the queue of proposals, like a request. Resolved with the entry's index once it
         is applied, or with the reason of a refusal.
         """
-        self._clock(now_ms)
+        self._set_time(now_ms)
         decided: Deferred[Decision] = Deferred()
         job = ProposalJob(
             lambda: dledger_append_rules.judge(self.tables, body),
@@ -208,19 +213,21 @@ class ControllerCore:
                 self.tables, name, self.liveness(), unclean=self.config.enable_elect_unclean_master
             )
             if decision is not None:
-                return self._care(name, decision)
+                return self._group_job(name, decision)
         return None
 
-    def _care(self, name: str, decision: Decision) -> ProposalJob:
+    def _group_job(self, name: str, decision: Decision) -> ProposalJob:
+        """Wrap a decision on the group `name`, which no request asked for, as a proposal
+        that must commit."""
         return ProposalJob(
             lambda: decision,
-            lambda outcome: self._altered(name, outcome),
+            lambda outcome: self._on_altered(name, outcome),
             self.now_ms,
             must_commit=True,
         )
 
-    def _clock(self, now_ms: int) -> None:
-        """Advance the clock; start a pending leadership."""
+    def _set_time(self, now_ms: int) -> None:
+        """Set the time of the event in progress; if a lead has been won, start it now."""
         self.now_ms = now_ms
         if self._lead_is_new:
             self._lead_is_new = False
@@ -228,9 +235,9 @@ class ControllerCore:
             if not self.quorum.is_leader or self.quorum.term != self._led_term + 1:
                 self.heartbeats.lead(now_ms)  # else no other leader granted a lease in between
             self._led_term = self.quorum.term if self.quorum.is_leader else NO_TERM
-            self._lead()
+            self._start_lead()
 
-    def _lead(self) -> None:
+    def _start_lead(self) -> None:
         """Check all groups, and notify masters again.
 
         The last leader may have failed before it notified them.
@@ -246,7 +253,7 @@ class ControllerCore:
     # Brokers
 
     def liveness(self) -> LivenessAt:
-        """Return the liveness of the brokers now."""
+        """Return the table of heartbeats as of `now_ms`, as elections use it."""
         return LivenessAt(self.heartbeats, self.now_ms)
 
     def record_request(self, broker_name: str, broker_id: int, connection: int) -> None:
@@ -266,7 +273,8 @@ class ControllerCore:
         request is decided; decides nothing itself."""
         self._attention[broker_name] = None
 
-    def _died(self, dead: list[Key], how: str) -> None:
+    def _log_dead(self, dead: list[Key], how: str) -> None:
+        """Log dead brokers; a leader checks their groups soon. `how` completes the log line."""
         for _, broker_name, broker_id in dead[:50]:  # names may be made up, 50,000 at once
             logger.warning("broker %d of %s %s", broker_id, broker_name, how)
         if self.leading:
@@ -292,7 +300,7 @@ class ControllerCore:
             for event in self.proposals.under_way
         )
 
-    def _tell(self, happened: tuple[Event, ...]) -> None:
+    def _notify_brokers(self, happened: tuple[Event, ...]) -> None:
         """Notify the living brokers of a group with a new master or without a member (1008).
 
         So no broker has to poll. A Java broker accepts only notices with a later masterEpoch.
@@ -314,7 +322,7 @@ class ControllerCore:
                 logger.warning("master of %s in epoch %d: %d (%s)", group.broker_name, *master)
             self._notify(group)
 
-    def _altered(self, broker_name: str, decision: Decision) -> None:
+    def _on_altered(self, broker_name: str, decision: Decision) -> None:
         """Notify a master whose SyncStateSet changed without its request."""
         group = self.tables.groups.get(broker_name)
         altered = any(isinstance(event, events.AlterSyncStateSet) for event in decision.events)
@@ -322,6 +330,8 @@ class ControllerCore:
             self._notify(group)
 
     def _notify(self, group: Group) -> None:
+        """Send the group's master and SyncStateSet (1008) to its brokers with a heartbeat within
+        the timeout, if notifyBrokerRoleChanged is set."""
         if not self.config.notify_broker_role_changed:
             return
         liveness = self.liveness()

@@ -46,8 +46,9 @@ class Probed(Enum):
     """No answer came within the probe's timeout, or another error."""
 
 
-def refused(address: str) -> Deferred[Probed]:
-    """Return REFUSED without a probe: each closed connection counts as the end of its process."""
+def assume_refused(address: str) -> Deferred[Probed]:
+    """The default `probe`, which connects to nothing: resolved with REFUSED, so that each closed
+    connection counts as the end of the broker's process."""
     return Deferred.resolved(Probed.REFUSED)
 
 
@@ -68,8 +69,8 @@ class Suspect:
     """Whether a probe was accepted."""
 
     def may_answer(self, now_ms: int) -> bool:
-        """Whether UNANSWERED_MS or UNANSWERED_TICKS have not passed since the first probe, so that
-        silence does not prove death yet."""
+        """Whether the broker may still answer a probe: UNANSWERED_MS or UNANSWERED_TICKS have not
+        passed since the first probe, so that silence does not prove death yet."""
         asked_ms = now_ms if self.asked_ms is None else self.asked_ms
         return now_ms - asked_ms < UNANSWERED_MS or self.ticks < UNANSWERED_TICKS
 
@@ -100,7 +101,7 @@ class DeathProbes:
         """Probe a broker whose only connection closed, at `address` (`host:port`): now, and again
         in ticks until the broker is dead or sends a heartbeat."""
         self._suspects[key] = Suspect(address, now_ms)
-        self._ask(key, now_ms)
+        self._begin_probe(key, now_ms)
 
     def on_tick(self, now_ms: int) -> None:
         """Advance the time: drop brokers that are connected again, call `on_dead` for brokers that
@@ -113,9 +114,11 @@ class DeathProbes:
             if not (suspect.accepted or suspect.may_answer(now_ms)):
                 self._report_dead(key)
             elif now_ms >= suspect.due_ms:
-                self._ask(key, now_ms)
+                self._begin_probe(key, now_ms)
 
-    def _ask(self, key: Key, now_ms: int) -> None:
+    def _begin_probe(self, key: Key, now_ms: int) -> None:
+        """Begin a probe of a suspect, unless it is being probed or PROBES_MAX probes are
+        under way."""
         suspect = self._suspects[key]
         if suspect.is_asking or self._asking >= PROBES_MAX:
             return
@@ -125,9 +128,10 @@ class DeathProbes:
         suspect.due_ms = now_ms + interval_ms
         suspect.is_asking = True
         self._asking += 1
-        self._probe(suspect.address).then(partial(self._probed, key, suspect))
+        self._probe(suspect.address).then(partial(self._on_probed, key, suspect))
 
-    def _probed(self, key: Key, suspect: Suspect, found: Probed) -> None:
+    def _on_probed(self, key: Key, suspect: Suspect, found: Probed) -> None:
+        """Handle the outcome of a probe: a refused connection means that the broker is dead."""
         self._asking -= 1
         suspect.is_asking = False
         if self._suspects.get(key) is not suspect:
@@ -138,5 +142,6 @@ class DeathProbes:
             suspect.accepted = True
 
     def _report_dead(self, key: Key) -> None:
+        """Drop a suspect and call `on_dead`."""
         del self._suspects[key]
         self._on_dead(key)

@@ -114,7 +114,7 @@ class SuspectedLeader:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DriverDeps:
-    """Collaborators of a member of the quorum."""
+    """The objects that a Driver works with: Raft, storage, disk, calls, probe and clock."""
 
     raft: Raft
     storage: RaftStorage
@@ -262,6 +262,7 @@ class Driver:
     def _read_in_steps(
         self, connection: int, request: Command, steps: Steps[RaftMessage]
     ) -> Steps[Reply]:
+        """Handle a request whose long body the `steps` decode."""
         try:
             message = yield from steps
         except MessageError as error:
@@ -271,6 +272,7 @@ class Driver:
     def _on_message(
         self, connection: int, request: Command, message: RaftMessage, now_ms: int
     ) -> Command | Deferred[Command | None]:
+        """Handle a decoded request: give it to Raft, or append a client's entry."""
         if self._ended:
             return new_response(request, ResponseCode.SYSTEM_ERROR, "the controller's disk failed")
         peer_id = message.local_id
@@ -288,11 +290,12 @@ class Driver:
     def _append(
         self, request: Command, message: AppendEntryRequest, now_ms: int
     ) -> Command | Deferred[Command | None]:
-        """Append a DLedger client's entry in turn; the bytes of unanswered ones are bounded."""
+        """Append a DLedger client's entry after earlier entries; refused with SYSTEM_BUSY if
+        unanswered clients' entries exceed CLIENT_OPEN_MAX."""
         body = message.body or b""
         size = len(body)
         if size > CLIENT_BODY_MAX:
-            return self._appended(request, message, f"an entry over {CLIENT_BODY_MAX} bytes")
+            return self._append_answer(request, message, f"an entry over {CLIENT_BODY_MAX} bytes")
         if self._client_open + size > CLIENT_OPEN_MAX:
             waits = (
                 f"entries of {self._client_open} bytes are waiting, the limit is {CLIENT_OPEN_MAX}"
@@ -304,7 +307,7 @@ class Driver:
 
         def done(outcome: int | str) -> None:
             self._client_open -= size
-            response.resolve(self._appended(request, message, outcome))
+            response.resolve(self._append_answer(request, message, outcome))
 
         self._machine.append(body, now_ms).then(done)
         return response
@@ -329,7 +332,7 @@ class Driver:
                 has_done = bool(found)
                 self._order.add(found)
                 while (next_one := self._order.next()) is not None:
-                    self._do(next_one)
+                    self._perform(next_one)
                     has_done = True
                 if not has_done and not self._write():
                     return
@@ -345,11 +348,13 @@ class Driver:
         self._write_began_ms = self._sync_began_ms = self._now_ms()
         self._syncs_before = self._syncs_seen = self._storage.syncs
         self._disk.submit(
-            partial(self._storage.do, batch), lambda error: self._persisted(batch, error)
+            partial(self._storage.do, batch), lambda error: self._on_written(batch, error)
         )
         return not self._writing
 
-    def _persisted(self, batch: Sequence[Durable], error: OSError | None) -> None:
+    def _on_written(self, batch: Sequence[Durable], error: OSError | None) -> None:
+        """Handle the end of a disk write: report its durable actions and its duration, or end this
+        member after an error."""
         self._writing = False
         if self._ended:
             return
@@ -370,6 +375,7 @@ class Driver:
         self._raft.on_sync_waits(now_ms - self._sync_began_ms, now_ms)
 
     def _fail(self, error: OSError) -> None:
+        """End this member, because its disk or its snapshot failed, and report the error."""
         logger.error("the controller's disk failed, so it leaves the quorum: %s", error)
         led, self._leads = self._leads, False
         self.end()
@@ -377,12 +383,13 @@ class Driver:
             self._machine.on_leader(False)
         self._failed(error)
 
-    def _do(self, action: Action) -> None:
+    def _perform(self, action: Action) -> None:
+        """Perform an action that is not durable."""
         match action:
             case Call():
                 self._call(action)
             case Response():
-                request, later = _token(action.token)
+                request, later = _request_and_answer(action.token)
                 later.resolve(
                     new_response(request, LedgerCode.SUCCESS, body=encode(action.message))
                 )
@@ -400,22 +407,25 @@ class Driver:
             case TakeSnapshot():
                 self._raft.on_snapshot(action.index, self._machine.snapshot(), self._now_ms())
             case LoadSnapshot():
-                self._load(action)
+                self._load_snapshot(action)
             case _:
                 raise AssertionError(f"{action} is done by the disk")
 
-    def _load(self, action: LoadSnapshot) -> None:
+    def _load_snapshot(self, action: LoadSnapshot) -> None:
+        """Restore the machine from a leader's snapshot; a malformed one ends this member."""
         try:
             self._machine.restore(action.data)
         except ValueError as error:
             self._fail(OSError(f"the snapshot of entry {action.index} is malformed: {error}"))
 
     def _call(self, call: Call) -> None:
+        """Send a request to a peer; the answer, or the failure, goes to Raft."""
         request = new_request(request_code(call.message), body=encode(call.message))
         response = self._calls(self.peers[call.peer_id], request, CALL_TIMEOUT_MS)
-        response.then(partial(self._answered, call))
+        response.then(partial(self._on_response, call))
 
-    def _answered(self, call: Call, response: Command | str) -> None:
+    def _on_response(self, call: Call, response: Command | str) -> None:
+        """Give a peer's answer to Raft; a text is the reason of a failed call."""
         if self._ended:
             return
         message: RaftMessage | None = None
@@ -439,9 +449,11 @@ class Driver:
             return
         suspect.probes_left -= 1
         suspect.due_ms = now_ms + PROBE_INTERVAL_MS
-        self._refuses(self.peers[peer_id]).then(partial(self._probed, peer_id))
+        self._refuses(self.peers[peer_id]).then(partial(self._on_probed, peer_id))
 
-    def _probed(self, peer_id: str, refused: bool) -> None:
+    def _on_probed(self, peer_id: str, refused: bool) -> None:
+        """Handle the end of a probe of a leader's host: if it refused the connection, the
+        leader is dead."""
         if refused and self._suspects.pop(peer_id, None) is not None and not self._ended:
             logger.info("leader %s is dead: its host refuses connections", peer_id)
             self._raft.on_peer_gone(peer_id, self._now_ms())
@@ -453,9 +465,11 @@ class Driver:
         meant = (message.group, message.remote_id) == (options.group, options.self_id)
         return meant and self.is_leader and bool(message.body)
 
-    def _appended(
+    def _append_answer(
         self, request: Command, message: AppendEntryRequest, outcome: int | str
     ) -> Command:
+        """Make the answer to a DLedger client's append from its outcome: the entry's index, or the
+        reason of a failure."""
         code, remark, entry = LedgerCode.SUCCESS, None, None
         if isinstance(outcome, int):
             entry = self._raft.read(outcome)
@@ -481,6 +495,7 @@ def bytes_of(command: Command) -> bytes:
     return command.body
 
 
-def _token(token: object) -> tuple[Command, Deferred[Command | None]]:
+def _request_and_answer(token: object) -> tuple[Command, Deferred[Command | None]]:
+    """The (request, Deferred of its answer) that `on_request` passed to Raft as the token."""
     assert isinstance(token, tuple), "a token is what on_request handed in"
     return token

@@ -67,8 +67,8 @@ NO_REQUESTER: Final = -1
 
 
 class Liveness(Protocol):
-    """The state of brokers at the time of a decision; liveness.py defines the three kinds of
-    life."""
+    """Which brokers are alive, and their last reports, at the time of a decision; liveness.py
+    defines the three kinds of life."""
 
     def is_active(self, group: Group, broker_id: int) -> bool:
         """Whether a heartbeat of the broker came within its timeout."""
@@ -113,7 +113,8 @@ class Liveness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to a request, and the events to commit and apply before it is sent."""
+    """A decision on a request: the parts of the answer, and the events to commit and apply before
+    the answer is sent."""
 
     code: ResponseCode = ResponseCode.SUCCESS
     remark: str | None = None
@@ -138,7 +139,7 @@ def alter(
     """
     group = tables.groups.get(header.broker_name)
     if group is None:
-        return _not_altered(
+        return _alter_refused(
             ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
             f"Broker-set: {header.broker_name} hasn't been registered in controller",
         )
@@ -159,48 +160,52 @@ def _alter_refusal(
     wanted: SyncStateSet,
     liveness: Liveness,
 ) -> Decision | None:
+    """The refusal of a change of the SyncStateSet, checked in RocketMQ's order; None if
+    it is allowed."""
     failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
     rejecting = "Rejecting alter syncStateSet request because"
     if wanted.members == group.members and not header.fence:
-        return _not_altered(
+        return _alter_refused(
             failed, "The newSyncStateSet is equal with oldSyncStateSet, no needed to update it"
         )
     if group.master_id is None or group.master_id != header.master_broker_id:
-        return _not_altered(
+        return _alter_refused(
             ResponseCode.CONTROLLER_INVALID_MASTER,
-            f"{rejecting} the current leader is:{{{_shown(group.master_id)}}}, "
+            f"{rejecting} the current leader is:{{{_java_text(group.master_id)}}}, "
             f"not {{{header.master_broker_id}}}",
         )
     if group.master_epoch != header.master_epoch:
-        return _not_altered(
+        return _alter_refused(
             ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
             f"{rejecting} the current master epoch is:{{{group.master_epoch}}}, "
             f"not {{{header.master_epoch}}}",
         )
     if group.set_epoch != wanted.set_epoch or group.unfit_members:
         # With an unfit member the set is about to change, and the master's view is older.
-        return _not_altered(
+        return _alter_refused(
             ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
             f"{rejecting} the current syncStateSet epoch is:{{{group.set_epoch}}}, "
             f"not {{{wanted.set_epoch}}}",
         )
     for member in sorted(wanted.members):
         if member not in group.replicas:
-            return _not_altered(
+            return _alter_refused(
                 ResponseCode.CONTROLLER_INVALID_REPLICAS,
                 f"{rejecting} the replicas {{{member}}} don't exist",
             )
         if not liveness.is_active(group, member):
-            return _not_altered(
+            return _alter_refused(
                 ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
                 f"{rejecting} the replicas {{{member}}} don't alive",
             )
     if group.master_id not in wanted.members:
-        return _not_altered(failed, f"{rejecting} the newSyncStateSet don't contains origin leader")
+        return _alter_refused(
+            failed, f"{rejecting} the newSyncStateSet don't contains origin leader"
+        )
     return None
 
 
-def _not_altered(code: ResponseCode, remark: str) -> Decision:
+def _alter_refused(code: ResponseCode, remark: str) -> Decision:
     return Decision(code, remark, headers.AlterSyncStateSetResponse())
 
 
@@ -225,40 +230,40 @@ def elect(
     group = tables.groups.get(header.broker_name)
     asked = header.broker_id
     if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):
-        return _need_register(header.broker_name)
+        return _unregistered_refusal(header.broker_name)
     if asked != NO_REQUESTER and asked not in group.replicas and header.designate_elect:
-        return _nobody(group, asked)  # an administrator's mistake, not an unregistered broker
+        return _no_candidate(group, asked)  # an administrator's mistake, not an unregistered broker
     if asked != NO_REQUESTER and asked not in group.replicas:
-        return _need_register(header.broker_name, asked)
+        return _unregistered_refusal(header.broker_name, asked)
     if not group.had_master and asked != NO_REQUESTER and not header.designate_elect:
-        winner: int | None = _first(group, asked, liveness)
+        winner: int | None = _first_master(group, asked, liveness)
     else:
         wanted = asked if header.designate_elect and asked != NO_REQUESTER else None
         winner = choose(group, liveness, unclean=unclean, wanted=wanted)
         is_new = winner != group.master_id or is_behind(group, liveness)
         if wanted is None and is_new and is_unsure(group, liveness):
-            return _nobody(group, asked)
+            return _no_candidate(group, asked)
     if winner is None:
-        return _nobody(group, asked)
+        return _no_candidate(group, asked)
     if winner == group.master_id and not is_behind(group, liveness):
         return Decision(
             ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
             f"The old master {group.master_address} has still alive, "
             "not need to elect a new broker",
-            _as_elected(group),
+            _master_of(group),
             ElectMasterBody(group.members).encode(),
         )
     event = election_event(group, winner, liveness)
     after = group.after(event)
     members = MemberGroup(after.cluster_name, after.broker_name, after.addresses)
     return Decision(
-        header=_as_elected(after),
+        header=_master_of(after),
         body=ElectMasterBody(after.members, members).encode(),
         events=(event,),
     )
 
 
-def _first(group: Group, asked: int, liveness: Liveness) -> int | None:
+def _first_master(group: Group, asked: int, liveness: Liveness) -> int | None:
     """Return the first master: the broker that asks, because nothing was ever written.
 
     If the group was removed and is here again, it is the broker with the longest log, which the
@@ -267,13 +272,13 @@ def _first(group: Group, asked: int, liveness: Liveness) -> int | None:
     again yet.
     """
     fresh = [one for one in group.replicas if liveness.has_recent_heartbeat(group, one)]
-    failed = _failed(group, fresh, liveness)
+    failed = _with_failed_store(group, fresh, liveness)
     newest = {one: liveness.newest_report(group, one) for one in fresh if one not in failed}
     logs = [one for one, report in newest.items() if report is not None and report.max_offset > 0]
     if not logs and liveness.may_tell(group, asked):
         return None
-    may_lead = [one for one in {asked, *logs} if not _is_outside(newest.get(one))]
-    winner = (_best(group, may_lead, liveness) if may_lead else None) if logs else asked
+    may_lead = [one for one in {asked, *logs} if not _reports_outside(newest.get(one))]
+    winner = (_best_candidate(group, may_lead, liveness) if may_lead else None) if logs else asked
     report = None if winner is None else newest.get(winner)
     if report is not None and report.epoch > 0 and liveness.is_young():
         return None
@@ -312,7 +317,7 @@ def may_have_lost_data(group: Group, liveness: Liveness) -> bool:
     return is_behind(group, liveness) or is_unsure(group, liveness)
 
 
-def _forgotten(group: Group, liveness: Liveness) -> int | None:
+def _master_of_unknown_set(group: Group, liveness: Liveness) -> int | None:
     """Return the next master where the set is not known.
 
     It is the last master, which has all messages; else, once all brokers are here, the broker with
@@ -332,17 +337,19 @@ def _forgotten(group: Group, liveness: Liveness) -> int | None:
         and group.replicas[one].unfit != DAMAGED
         and liveness.health(group, one) is not StoreHealth.FAILED
     }
-    latest = _latest_epoch(group, liveness)
+    latest = _latest_reported_epoch(group, liveness)
     last = [o for o, heard in able.items() if (heard.epoch, heard.standing) == (latest, MASTER)]
     if last:
-        return _best(group, last, liveness)
+        return _best_candidate(group, last, liveness)
     if len(reports) < len(group.replicas) or None in reports.values():
         return None
-    whole = [one for one, heard in able.items() if not _is_outside(heard)]
-    return _best(group, whole, liveness) if whole else None
+    whole = [one for one, heard in able.items() if not _reports_outside(heard)]
+    return _best_candidate(group, whole, liveness) if whole else None
 
 
-def _latest_epoch(group: Group, liveness: Liveness) -> int:
+def _latest_reported_epoch(group: Group, liveness: Liveness) -> int:
+    """The latest epoch that any registered broker of the group reported, alive or dead;
+    -1 without one."""
     heard = [liveness.newest_report(group, one) for one in group.replicas]
     epochs = [one.epoch for one in heard if one is not None]
     return max(
@@ -350,7 +357,8 @@ def _latest_epoch(group: Group, liveness: Liveness) -> int:
     )
 
 
-def _is_outside(report: BrokerReport | None) -> bool:
+def _reports_outside(report: BrokerReport | None) -> bool:
+    """Whether a broker reported that it was outside of the SyncStateSet."""
     return report is not None and report.standing == OUTSIDE
 
 
@@ -366,37 +374,43 @@ def choose(
     if wanted is not None:
         return wanted if _may_be_designated(group, wanted, liveness, unclean) else None
     if is_behind(group, liveness) or (group.had_master and not group.candidates):
-        return _forgotten(group, liveness)
-    master = group.master_id if _is_there(group, liveness) else None
+        return _master_of_unknown_set(group, liveness)
+    master = group.master_id if _has_whole_master(group, liveness) else None
     if master is not None and liveness.health(group, master) is StoreHealth.FIT:
         return master
     fresh = [one for one in sorted(group.candidates) if liveness.has_recent_heartbeat(group, one)]
     fit = [member for member in fresh if not group.is_unfit(member)]
     if master is not None and liveness.health(group, master) is StoreHealth.SLOW:
-        return _faster(group, fit, liveness) or master
+        return _faster_member(group, fit, liveness) or master
     for able in (StoreHealth.FIT, StoreHealth.SLOW, StoreHealth.STOPPING, StoreHealth.FULL):
         if master is not None and liveness.health(group, master) is able:
             return master
         able_ones = [one for one in fit if liveness.health(group, one) is able]
         if able_ones:
-            return _best(group, able_ones, liveness)
+            return _best_candidate(group, able_ones, liveness)
     reports = [liveness.newest_report(group, one) for one in fresh]
     all_reported = len(fresh) == len(group.candidates) and None not in reports
     whole = [one for one in fresh if group.replicas[one].unfit != DAMAGED]
     if whole and all(map(group.is_unfit, group.candidates)) and all_reported:
         # No broker surely has all acknowledged messages; a replica that is away could have more,
         # and so could a broker whose store is about to be opened again.
-        return None if _failed(group, whole, liveness) else _best(group, whole, liveness)
+        return (
+            None
+            if _with_failed_store(group, whole, liveness)
+            else _best_candidate(group, whole, liveness)
+        )
     if unclean:
         everybody = [
             one for one in sorted(group.replicas) if liveness.has_recent_heartbeat(group, one)
         ]
-        able_ones = [one for one in everybody if one not in _failed(group, everybody, liveness)]
-        return _best(group, able_ones, liveness) if able_ones else None
+        able_ones = [
+            one for one in everybody if one not in _with_failed_store(group, everybody, liveness)
+        ]
+        return _best_candidate(group, able_ones, liveness) if able_ones else None
     return None
 
 
-def _faster(group: Group, fit: list[int], liveness: Liveness) -> int | None:
+def _faster_member(group: Group, fit: list[int], liveness: Liveness) -> int | None:
     """Return the member that replaces a serving master with a slow disk; None if the master stays.
 
     A member must have reported a fast disk. An unknown disk may be as slow: in a group on the same
@@ -407,17 +421,17 @@ def _faster(group: Group, fit: list[int], liveness: Liveness) -> int | None:
         for o in fit
         if liveness.health(group, o) is StoreHealth.FIT and liveness.reports_fast(group, o)
     ]
-    return _best(group, able, liveness) if able and liveness.is_settled(group) else None
+    return _best_candidate(group, able, liveness) if able and liveness.is_settled(group) else None
 
 
-def _is_there(group: Group, liveness: Liveness) -> bool:
+def _has_whole_master(group: Group, liveness: Liveness) -> bool:
     """Whether there is a master that lives, and has all acknowledged messages."""
     master = group.master_id
     return master is not None and not group.is_unfit(master) and liveness.alive(group, master)
 
 
-def _failed(group: Group, brokers: list[int], liveness: Liveness) -> list[int]:
-    """Return the brokers whose store failed."""
+def _with_failed_store(group: Group, brokers: list[int], liveness: Liveness) -> list[int]:
+    """Return the ids in `brokers` whose reported store health is FAILED."""
     return [one for one in brokers if liveness.health(group, one) is StoreHealth.FAILED]
 
 
@@ -429,7 +443,7 @@ def _may_be_designated(group: Group, wanted: int, liveness: Liveness, unclean: b
     present = liveness.is_active(group, wanted) or (
         wanted == group.master_id and liveness.alive(group, wanted)
     )
-    return allowed and present and not _failed(group, [wanted], liveness)
+    return allowed and present and not _with_failed_store(group, [wanted], liveness)
 
 
 def election_event(group: Group, winner: int, liveness: Liveness) -> ElectMaster:
@@ -444,7 +458,7 @@ def election_event(group: Group, winner: int, liveness: Liveness) -> ElectMaster
     knows_all = winner in group.candidates and not is_behind(group, liveness)
     may_do_without = knows_all and not group.is_unfit(winner)
     on_lease = may_do_without and report is not None and report.leased
-    latest = _latest_epoch(group, liveness)
+    latest = _latest_reported_epoch(group, liveness)
     is_passed = group.master_epoch < latest <= group.master_epoch + EPOCH_JUMP_MAX
     return ElectMaster(group.broker_name, winner, latest + 1 if is_passed else 0, on_lease)
 
@@ -474,7 +488,7 @@ def look_after(
     if is_behind(group, liveness) and choose(group, liveness) is None:
         return None  # no data is given up: wait for brokers with a later epoch
     if (
-        _is_there(group, liveness)
+        _has_whole_master(group, liveness)
         and not is_behind(group, liveness)
         and choose(group, liveness) == group.master_id
     ):
@@ -483,12 +497,14 @@ def look_after(
             return None
         return Decision(events=(AlterSyncStateSet(broker_name, group.members - unfit),))
     decision = elect(tables, headers.ElectMasterRequest(broker_name), liveness, unclean=unclean)
-    if decision.code is ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and _may_come(group, liveness):
+    if decision.code is ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and _awaits_candidate(
+        group, liveness
+    ):
         return None
     return decision if decision.events else None
 
 
-def _may_come(group: Group, liveness: Liveness) -> bool:
+def _awaits_candidate(group: Group, liveness: Liveness) -> bool:
     """Whether a candidate without a fresh heartbeat may still be alive, and is waited for."""
     return any(
         liveness.alive(group, member) and not liveness.has_recent_heartbeat(group, member)
@@ -496,7 +512,7 @@ def _may_come(group: Group, liveness: Liveness) -> bool:
     )
 
 
-def _nobody(group: Group, asked: int) -> Decision:
+def _no_candidate(group: Group, asked: int) -> Decision:
     """Refuse an election, because no broker can be master.
 
     The loss of the master is recorded once; RocketMQ raises the epoch again with every attempt.
@@ -515,7 +531,10 @@ def _nobody(group: Group, asked: int) -> Decision:
     )
 
 
-def _best(group: Group, candidates: list[int], liveness: Liveness) -> int:
+def _best_candidate(group: Group, candidates: list[int], liveness: Liveness) -> int:
+    """The candidate with the latest epoch, then the longest log, then the highest priority, then
+    the lowest id."""
+
     def rank(broker_id: int) -> tuple[int, int, int, int]:
         newest = liveness.newest_report(group, broker_id)
         return (*(newest.election_rank if newest is not None else (1, 1, PRIORITY_LAST)), broker_id)
@@ -523,26 +542,28 @@ def _best(group: Group, candidates: list[int], liveness: Liveness) -> int:
     return min(candidates, key=rank)
 
 
-def _as_elected(group: Group) -> headers.ElectMasterResponse:
+def _master_of(group: Group) -> headers.ElectMasterResponse:
+    """The answer's header with the group's master, its address and both epochs."""
     return headers.ElectMasterResponse(
         group.master_id, group.master_address, group.master_epoch, group.set_epoch
     )
 
 
-def _need_register(broker_name: str, broker_id: int | None = None) -> Decision:
+def _unregistered_refusal(broker_name: str, broker_id: int | None = None) -> Decision:
     return Decision(
         ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
-        unregistered(broker_name, broker_id),
+        unregistered_remark(broker_name, broker_id),
         headers.ElectMasterResponse(),
     )
 
 
-def unregistered(broker_name: str, broker_id: int | None = None) -> str:
+def unregistered_remark(broker_name: str, broker_id: int | None = None) -> str:
     """Return the remark for a broker that the controller does not know."""
     if broker_id is None:
         return f"Broker-set: {broker_name} hasn't been registered in controller"
     return f"BrokerId: {broker_id} hasn't been registered in broker-set: {broker_name}"
 
 
-def _shown(broker_id: int | None) -> str:
+def _java_text(broker_id: int | None) -> str:
+    """A broker id as Java prints it: "null" for None."""
     return "null" if broker_id is None else str(broker_id)

@@ -155,51 +155,55 @@ def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
     try:
         members = load_object(body[2:])
         if kind != BATCH_TYPE:
-            return (_read(kind, members),)
-        return tuple(items(members, "events", _read_one))
+            return (_event_of_kind(kind, members),)
+        return tuple(items(members, "events", _decode_event))
     except BadBody as error:
         return BadEvent(f"an event of type {kind} is not readable: {error}")
 
 
-def _read_one(value: Any) -> Event:
+def _decode_event(value: Any) -> Event:
+    """Decode `{"type": ..., "event": {...}}`. Raises BadBody."""
     members = as_object(value)
-    return _read(number(members, "type", -1), as_object(members.get("event")))
+    return _event_of_kind(number(members, "type", -1), as_object(members.get("event")))
 
 
-def _read(kind: int, members: dict[str, Any]) -> Event:
+def _event_of_kind(kind: int, members: dict[str, Any]) -> Event:
+    """Decode the members of an event of type `kind`. Raises BadBody."""
     reader = _READERS.get(kind)
     if reader is None:
         raise BadBody(f"type {kind} is not known")
     return reader(members)
 
 
-def _name(members: dict[str, Any]) -> str:
+def _broker_name(members: dict[str, Any]) -> str:
+    """The member brokerName. Raises BadBody if it is missing or empty."""
     name = text(members, "brokerName")
     if not name:
         raise BadBody("brokerName is missing")
     return name
 
 
-def _id(members: dict[str, Any], key: str) -> int:
+def _broker_id(members: dict[str, Any], key: str) -> int:
+    """The broker id in the member `key`. Raises BadBody if it is missing or negative."""
     found = as_int(members.get(key), key)
     if found < 0:
         raise BadBody(f"{key} is {found}")
     return found
 
 
-def _ids(members: dict[str, Any], key: str) -> frozenset[int]:
-    return frozenset(items(members, key, lambda value: _id({key: value}, key)))
+def _broker_ids(members: dict[str, Any], key: str) -> frozenset[int]:
+    return frozenset(items(members, key, lambda value: _broker_id({key: value}, key)))
 
 
-def _write_alter(event: AlterSyncStateSet) -> dict[str, Any]:
+def _encode_alter(event: AlterSyncStateSet) -> dict[str, Any]:
     return {"brokerName": event.broker_name, "newSyncStateSet": sorted(event.members)}
 
 
-def _read_alter(members: dict[str, Any]) -> Event:
-    return AlterSyncStateSet(_name(members), _ids(members, "newSyncStateSet"))
+def _decode_alter(members: dict[str, Any]) -> Event:
+    return AlterSyncStateSet(_broker_name(members), _broker_ids(members, "newSyncStateSet"))
 
 
-def _write_apply(event: ApplyBrokerId) -> dict[str, Any]:
+def _encode_apply(event: ApplyBrokerId) -> dict[str, Any]:
     return {
         "brokerAddress": event.broker_address,
         "brokerName": event.broker_name,
@@ -209,17 +213,17 @@ def _write_apply(event: ApplyBrokerId) -> dict[str, Any]:
     }
 
 
-def _read_apply(members: dict[str, Any]) -> Event:
+def _decode_apply(members: dict[str, Any]) -> Event:
     return ApplyBrokerId(
         text(members, "clusterName"),
-        _name(members),
+        _broker_name(members),
         text(members, "brokerAddress"),
         text(members, "registerCheckCode"),
-        _id(members, "newBrokerId"),
+        _broker_id(members, "newBrokerId"),
     )
 
 
-def _write_elect(event: ElectMaster) -> dict[str, Any]:
+def _encode_elect(event: ElectMaster) -> dict[str, Any]:
     return {
         "brokerName": event.broker_name,
         "masterEpoch": event.master_epoch or None,
@@ -229,24 +233,26 @@ def _write_elect(event: ElectMaster) -> dict[str, Any]:
     }
 
 
-def _read_elect(members: dict[str, Any]) -> Event:
+def _decode_elect(members: dict[str, Any]) -> Event:
     elected = flag(members, "newMasterElected")
-    master = _id(members, "newMasterBrokerId") if elected else None
+    master = _broker_id(members, "newMasterBrokerId") if elected else None
     epoch = int32(members, "masterEpoch")
-    return ElectMaster(_name(members), master, epoch, flag(members, "onLease"))
+    return ElectMaster(_broker_name(members), master, epoch, flag(members, "onLease"))
 
 
-def _write_clean(event: CleanBrokerData) -> dict[str, Any]:
+def _encode_clean(event: CleanBrokerData) -> dict[str, Any]:
     ids = None if event.broker_ids is None else sorted(event.broker_ids)
     return {"brokerIdSetToClean": ids, "brokerName": event.broker_name}
 
 
-def _read_clean(members: dict[str, Any]) -> Event:
+def _decode_clean(members: dict[str, Any]) -> Event:
     # RocketMQ also takes an empty set for the whole group.
-    return CleanBrokerData(_name(members), _ids(members, "brokerIdSetToClean") or None)
+    return CleanBrokerData(
+        _broker_name(members), _broker_ids(members, "brokerIdSetToClean") or None
+    )
 
 
-def _write_update(event: UpdateBrokerAddress) -> dict[str, Any]:
+def _encode_update(event: UpdateBrokerAddress) -> dict[str, Any]:
     return {
         "brokerAddress": event.broker_address,
         "brokerId": event.broker_id,
@@ -255,29 +261,31 @@ def _write_update(event: UpdateBrokerAddress) -> dict[str, Any]:
     }
 
 
-def _read_update(members: dict[str, Any]) -> Event:
+def _decode_update(members: dict[str, Any]) -> Event:
     return UpdateBrokerAddress(
         text(members, "clusterName"),
-        _name(members),
+        _broker_name(members),
         text(members, "brokerAddress"),
-        _id(members, "brokerId"),
+        _broker_id(members, "brokerId"),
     )
 
 
-def _write_mark(event: MarkUnfit) -> dict[str, Any]:
+def _encode_mark(event: MarkUnfit) -> dict[str, Any]:
     return {"brokerId": event.broker_id, "brokerName": event.broker_name, "reason": event.reason}
 
 
-def _read_mark(members: dict[str, Any]) -> Event:
-    return MarkUnfit(_name(members), _id(members, "brokerId"), text(members, "reason", "unclean"))
+def _decode_mark(members: dict[str, Any]) -> Event:
+    return MarkUnfit(
+        _broker_name(members), _broker_id(members, "brokerId"), text(members, "reason", "unclean")
+    )
 
 
-def _write_begin(event: BeginMasterTerm) -> dict[str, Any]:
+def _encode_begin(event: BeginMasterTerm) -> dict[str, Any]:
     return {"brokerName": event.broker_name, "masterEpoch": event.master_epoch}
 
 
-def _read_begin(members: dict[str, Any]) -> Event:
-    return BeginMasterTerm(_name(members), int32(members, "masterEpoch"))
+def _decode_begin(members: dict[str, Any]) -> Event:
+    return BeginMasterTerm(_broker_name(members), int32(members, "masterEpoch"))
 
 
 _TYPES: Final[dict[type[Any], int]] = {
@@ -291,22 +299,22 @@ _TYPES: Final[dict[type[Any], int]] = {
     BeginMasterTerm: 102,
 }
 _WRITERS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
-    AlterSyncStateSet: _write_alter,
-    ApplyBrokerId: _write_apply,
-    ElectMaster: _write_elect,
+    AlterSyncStateSet: _encode_alter,
+    ApplyBrokerId: _encode_apply,
+    ElectMaster: _encode_elect,
     Read: lambda _: {},
-    CleanBrokerData: _write_clean,
-    UpdateBrokerAddress: _write_update,
-    MarkUnfit: _write_mark,
-    BeginMasterTerm: _write_begin,
+    CleanBrokerData: _encode_clean,
+    UpdateBrokerAddress: _encode_update,
+    MarkUnfit: _encode_mark,
+    BeginMasterTerm: _encode_begin,
 }
 _READERS: Final[dict[int, Callable[[dict[str, Any]], Event]]] = {
-    1: _read_alter,
-    2: _read_apply,
-    3: _read_elect,
+    1: _decode_alter,
+    2: _decode_apply,
+    3: _decode_elect,
     4: lambda _: Read(),
-    5: _read_clean,
-    6: _read_update,
-    101: _read_mark,
-    102: _read_begin,
+    5: _decode_clean,
+    6: _decode_update,
+    101: _decode_mark,
+    102: _decode_begin,
 }

@@ -75,10 +75,10 @@ class Controller:
         if found is not None:
             return found
         number = peer.context[NUMBER] = next(self.numbers)
-        peer.on_close(lambda: self.closed(number))
+        peer.on_close(lambda: self.on_closed(number))
         return number
 
-    def closed(self, number: int) -> None:
+    def on_closed(self, number: int) -> None:
         """Report the close of the connection with this number to the cores."""
         now_ms = self.now_ms()
         if self.core is not None:
@@ -126,12 +126,12 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
 
     def ledger(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
         if controller.driver is None:
-            return _starting(request, ResponseCode.SYSTEM_ERROR)
+            return _refuse_starting(request, ResponseCode.SYSTEM_ERROR)
         return controller.driver.on_request(controller.number_of(peer), request, now_ms)
 
     def control(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
         if controller.core is None:
-            return _starting(request, ResponseCode.CONTROLLER_NOT_LEADER)
+            return _refuse_starting(request, ResponseCode.CONTROLLER_NOT_LEADER)
         wrong = _too_long(request)
         if wrong is not None:
             return new_response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, wrong)
@@ -164,7 +164,8 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
 
 
 def _too_long(request: Command) -> str | None:
-    """Return a complaint about the first field or body that is longer than any broker sends."""
+    """Return the reason for refusing a request with a field or body longer than any broker sends;
+    None if none is."""
     for name, most in TEXTS_MAX.items():
         length = len(request.fields.get(name, ""))
         if length > most:
@@ -173,5 +174,5 @@ def _too_long(request: Command) -> str | None:
     return f"a body of {size} bytes exceeds {most}" if size > most else None
 
 
-def _starting(request: Command, code: ResponseCode) -> Command:
+def _refuse_starting(request: Command, code: ResponseCode) -> Command:
     return new_response(request, code, "the controller is starting")

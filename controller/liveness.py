@@ -244,12 +244,12 @@ class Heartbeats:
         key = (header.cluster_name, header.broker_name, header.broker_id)
         is_news = not self.has_recent_heartbeat(key, now_ms) or self.newest_report(key) is None
         timeout_ms = header.heartbeat_timeout_mills or self.timeout_ms
-        one = self._touched(key, connection, now_ms)
+        one = self._record_sign(key, connection, now_ms)
         if one is None:
             return None
         one.timeout_ms = min(max(timeout_ms, TIMEOUT_MIN_MS), TIMEOUT_MAX_MS)
         before = one.health
-        _note(one, header)
+        _copy_report(one, header)
         if self._is_registered(key) and one.max_offset >= 0:
             set_epoch = header.sync_state_set_epoch
             epochs = one.epoch, -1 if set_epoch is None else set_epoch
@@ -261,7 +261,7 @@ class Heartbeats:
         `unregistered`; a name of over NAME_MAX characters is ignored."""
         if max(len(header.cluster_name), len(header.broker_name)) <= NAME_MAX:
             one = BrokerReport(NO_CONNECTION, now_ms, self.timeout_ms)
-            _note(one, header)
+            _copy_report(one, header)
             self.unregistered.add(
                 (header.cluster_name, header.broker_name), header.broker_addr, one
             )
@@ -273,7 +273,7 @@ class Heartbeats:
         effect, if the table is full.
         """
         was_dead = not self.is_active(key, now_ms)
-        return self._touched(key, connection, now_ms) is not None and was_dead
+        return self._record_sign(key, connection, now_ms) is not None and was_dead
 
     def on_registered(self, key: Key, header: RegisterBrokerToControllerRequest) -> None:
         """Record a committed registration: a damaged or incomplete log marks its `life`; see
@@ -347,7 +347,7 @@ class Heartbeats:
 
         Silence is measured up to `judged_ms` and from the start of this lead at the earliest.
         """
-        now_ms = self._judged(now_ms)
+        now_ms = self._judged_time(now_ms)
         dead = [
             key
             for key, one in self._heard.items()
@@ -405,7 +405,7 @@ class Heartbeats:
     def alive(self, key: Key, now_ms: int) -> bool:
         """Whether the broker is not known to be dead. Within the timeout of a new lead a broker
         without a heartbeat counts as alive, unless it was found dead."""
-        now_ms = self._judged(now_ms)
+        now_ms = self._judged_time(now_ms)
         one = self._heard.get(key)
         if one is not None:
             return max(one.heard_ms, self._lead_ms) + one.timeout_ms >= now_ms
@@ -438,7 +438,9 @@ class Heartbeats:
             return False
         return self.newest_report(key) is None and self.alive(key, now_ms)
 
-    def _judged(self, now_ms: int) -> int:
+    def _judged_time(self, now_ms: int) -> int:
+        """The time in ms up to which silence counts: `now_ms`, or earlier after a
+        suspension of this process."""
         return now_ms if self.judged_ms == LONG_AGO_MS else min(now_ms, self.judged_ms)
 
     def health(self, key: Key) -> StoreHealth:
@@ -446,11 +448,13 @@ class Heartbeats:
         one = self._heard.get(key)
         return StoreHealth.FIT if one is None else one.health
 
-    def _touched(self, key: Key, connection: int, now_ms: int) -> BrokerReport | None:
+    def _record_sign(self, key: Key, connection: int, now_ms: int) -> BrokerReport | None:
+        """Record a sign of life of a broker over a connection; returns its report, which is added
+        if it is missing, or None if the table is full."""
         one = self._heard.get(key)
         if self._is_registered(key):
-            self._be_known(key)
-        elif one is None and not self._take_stranger(key, connection):
+            self._uncount_unregistered(key)
+        elif one is None and not self._add_unregistered(key, connection):
             return None
         if one is None:
             one = self._heard[key] = BrokerReport(connection, now_ms, self.timeout_ms)
@@ -462,7 +466,7 @@ class Heartbeats:
         self._keys.setdefault(connection, set()).add(key)
         return one
 
-    def _take_stranger(self, key: Key, connection: int) -> bool:
+    def _add_unregistered(self, key: Key, connection: int) -> bool:
         """Add an unregistered broker if the bounds allow; return whether they do."""
         size = self._size + kept_size(*key[:2])
         full = len(self._strangers) >= BROKERS_MAX or size > NAMES_MAX
@@ -473,18 +477,20 @@ class Heartbeats:
         self._size = size
         return True
 
-    def _be_known(self, key: Key) -> None:
+    def _uncount_unregistered(self, key: Key) -> None:
         """Stop counting a broker as unregistered: it is registered, or was dropped."""
         if key in self._strangers:
             self._strangers.discard(key)
             self._size -= kept_size(*key[:2])
 
     def _drop(self, key: Key) -> None:
+        """Remove a broker from the table of heartbeats."""
         one = self._heard.pop(key)
-        self._be_known(key)
+        self._uncount_unregistered(key)
         self._unlink(key, one.connection)
 
     def _unlink(self, key: Key, connection: int) -> None:
+        """Forget that the broker used this connection."""
         if connection == NO_CONNECTION:
             return
         keys = self._keys[connection]
@@ -563,8 +569,8 @@ def key_of(group: Group, broker_id: int) -> Key:
     return (group.cluster_name, group.broker_name, broker_id)
 
 
-def _note(one: BrokerReport, header: BrokerHeartbeatRequest) -> None:
-    """Copy a heartbeat's report."""
+def _copy_report(one: BrokerReport, header: BrokerHeartbeatRequest) -> None:
+    """Copy the reported log, health and timeout of a heartbeat into `one`."""
     one.epoch = -1 if header.epoch is None else header.epoch
     one.max_offset = -1 if header.max_offset is None else header.max_offset
     one.confirm_offset = -1 if header.confirm_offset is None else header.confirm_offset

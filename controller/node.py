@@ -96,7 +96,7 @@ class ControllerNode:
         self._storage: RaftStorage | None = None
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop
-        self._parts = Controller(config, self._now_ms, self._save)
+        self._parts = Controller(config, self._now_ms, self._save_config)
 
     @property
     def address(self) -> str:
@@ -146,7 +146,7 @@ class ControllerNode:
                 await self.listen()
             self._folder = str(Path(self._config.folder).expanduser())
             self._disk = DiskThreads(self._loop.call_soon_threadsafe, threads=1)
-            self._begin()
+            self._make_member()
             self._tick()
         except BaseException:
             await self.stop()
@@ -178,10 +178,13 @@ class ControllerNode:
                 parts.push_async_callback(self._server.stop)
 
     def _cancel_tasks(self) -> None:
+        """Cancel the notices and probes under way."""
         for task in list(self._tasks):
             task.cancel()
 
     async def _close_files(self) -> None:
+        """Close the quorum's files, or, if a sync does not return within STOP_S, leave
+        them open."""
         if self._disk is None or await self._disk.close_within(STOP_S):
             self._close_storage()
         else:
@@ -191,13 +194,14 @@ class ControllerNode:
             )
 
     def _members(self) -> dict[str, str]:
+        """`host:port` of all members by id; of a single member with the port it listens at."""
         members = self._config.members
         if not self._config.peers:
             host = split(members[self._config.self_id])[0]
             members = {self._config.self_id: join(host, self._port)}
         return members
 
-    def _begin(self) -> None:
+    def _make_member(self) -> None:
         """Make a member of the quorum from the files. Raises StoreError."""
         assert self._disk is not None
         now_ms = self._now_ms()
@@ -213,9 +217,9 @@ class ControllerNode:
                 storage=storage,
                 disk=self._disk,
                 calls=self._calls,
-                refuses=self._refuses,
+                refuses=self._probe_refused,
                 now_ms=self._now_ms,
-                failed=self._disk_failed,
+                failed=self._on_disk_failed,
             )
         )
         core = ControllerCore(self._config, driver, self._notify, self._probe)
@@ -223,16 +227,18 @@ class ControllerNode:
         driver.begin(core, now_ms)
 
     def _close_storage(self) -> None:
+        """Close the quorum's files, if they are open."""
         storage, self._storage = self._storage, None
         if storage is not None:
             storage.close()
 
     def _tick(self) -> None:
+        """Advance the time of the cores, and schedule the next tick."""
         # Scheduled first, so that the ticks continue whatever fails below.
         self._timer = self._loop.call_later(TICK_MS / 1_000, self._tick)
         self._parts.tick()
 
-    def _disk_failed(self, error: OSError) -> None:
+    def _on_disk_failed(self, error: OSError) -> None:
         """Forget all state except the files, like a killed process that is started again."""
         logger.error(
             "controller %s reopens its files after a disk failure: %s", self._config.self_id, error
@@ -241,28 +247,33 @@ class ControllerNode:
         if self._timer is not None:
             self._timer.cancel()
         if not self._stopped:
-            self._timer = self._loop.call_later(AGAIN_MS / 1_000, self._begin_again)
+            self._timer = self._loop.call_later(AGAIN_MS / 1_000, self._restart_member)
 
-    def _begin_again(self) -> None:
+    def _restart_member(self) -> None:
+        """Make the member again from the files after a disk failure, or wait for another
+        attempt."""
         self._close_storage()
         try:
-            self._begin()
+            self._make_member()
         except StoreError as error:
-            self._disk_failed(OSError(str(error)))
+            self._on_disk_failed(OSError(str(error)))
             return
         self._tick()
 
-    def _refuses(self, address: str) -> Deferred[bool]:
-        """Return whether the host refuses connections to that address."""
+    def _probe_refused(self, address: str) -> Deferred[bool]:
+        """Connect to an address; resolves with whether its host refused the connection."""
         return self._probe(address).map(lambda found: found is Probed.REFUSED)
 
     def _probe(self, address: str) -> Deferred[Probed]:
-        """Connect to that address and return the outcome."""
+        """Connect to a broker's address; resolves with whether its host accepted, refused
+        or did not answer."""
         later: Deferred[Probed] = Deferred()
-        self._keep(self._ask_host(address, later))
+        self._start_task(self._connect(address, later))
         return later
 
-    async def _ask_host(self, address: str, later: Deferred[Probed]) -> None:
+    async def _connect(self, address: str, later: Deferred[Probed]) -> None:
+        """Connect to an address, for at most CONNECT_TIMEOUT_MS, and resolve `later` with
+        the outcome."""
         found = Probed.NO_RESPONSE
         try:
             host, port = split(address)
@@ -276,7 +287,8 @@ class ControllerNode:
             pass
         later.resolve(found)
 
-    def _keep(self, work: Coroutine[None, None, None]) -> None:
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
+        """Run a coroutine as a task that `_cancel_tasks` cancels."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -290,9 +302,11 @@ class ControllerNode:
         is_sending = address in self._notices
         self._notices[address] = notice
         if not is_sending and not self._stopped:
-            self._keep(self._send_notices(address))
+            self._start_task(self._send_notices(address))
 
     async def _send_notices(self, address: str) -> None:
+        """Send the waiting notice of a broker's address, and newer ones that arrive meanwhile; a
+        failure is logged."""
         sent: Command | None = None
         try:
             while (notice := self._notices[address]) is not sent:
@@ -306,7 +320,8 @@ class ControllerNode:
         finally:
             del self._notices[address]
 
-    def _save(self, changed: list[Property]) -> Deferred[OSError | None]:
+    def _save_config(self, changed: list[Property]) -> Deferred[OSError | None]:
+        """Write changed properties on a disk thread; resolves with None or the error."""
         if self._disk is None:
             return Deferred.resolved(None)
         saved: Deferred[OSError | None] = Deferred()
@@ -314,7 +329,7 @@ class ControllerNode:
         return saved
 
     def _write_config(self, changed: list[Property]) -> None:
-        """Write changed properties; runs on a disk thread."""
+        """Write changed properties into the configuration file; runs on a disk thread."""
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
             write_back(self._files, path, changed)

@@ -32,7 +32,7 @@ NOT_LEADER: Final = "The controller is not in leader state"
 
 @dataclass(slots=True)
 class ProposalJob:
-    """A request in the queue or in progress."""
+    """A request that waits for its decision, or whose decision is being committed."""
 
     decide: Callable[[], Decision]
     """Called once, when all earlier proposals are applied."""
@@ -50,7 +50,8 @@ class ProposalJob:
 
 @dataclass(slots=True)
 class _Flight:
-    """The proposal that is not applied yet; without a job it is a barrier."""
+    """The proposal that is decided and not applied yet; without a job it is an empty entry, after
+    which decisions continue."""
 
     job: ProposalJob | None = None
     decision: Decision = field(default_factory=Decision)
@@ -123,7 +124,7 @@ class Proposals:
             return
         self._pumping = True
         try:
-            while self._flight is None and self._next():
+            while self._flight is None and self._start_next():
                 pass
         finally:
             self._pumping = False
@@ -139,7 +140,7 @@ class Proposals:
             flight.job.done(flight.decision)
         self.pump()
 
-    def _next(self) -> bool:
+    def _start_next(self) -> bool:
         """Start the next proposal; return False if there is nothing to do."""
         if not self._is_open:
             return False
@@ -163,10 +164,11 @@ class Proposals:
         return True
 
     def _launch(self, flight: _Flight, body: bytes) -> None:
+        """Propose an entry with this body; the proposal is in progress now."""
         self._flight = flight
-        self._quorum.append(body).then(lambda end: self._ended(flight, end))
+        self._quorum.append(body).then(lambda end: self._on_ended(flight, end))
 
-    def _ended(self, flight: _Flight, end: ProposalCommitted | ProposalFailed) -> None:
+    def _on_ended(self, flight: _Flight, end: ProposalCommitted | ProposalFailed) -> None:
         """Handle the end of a proposal; that of an earlier lead is ignored."""
         if self._flight is not flight:
             return
@@ -184,5 +186,5 @@ class Proposals:
 
 
 def not_leader() -> Decision:
-    """Make the refusal CONTROLLER_NOT_LEADER."""
+    """Make the decision that refuses a request with CONTROLLER_NOT_LEADER."""
     return Decision(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER)

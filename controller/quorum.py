@@ -51,7 +51,7 @@ class ProposalFailed(Protocol):
 
 
 class Quorum(Protocol):
-    """The log, as this node sees it."""
+    """The replicated log and its leader, as this node sees them."""
 
     @property
     def is_leader(self) -> bool:

@@ -15,7 +15,7 @@ from turbopump.controller.elections import (
     election_event,
     is_behind,
     is_unsure,
-    unregistered,
+    unregistered_remark,
 )
 from turbopump.controller.events import (
     ApplyBrokerId,
@@ -58,7 +58,7 @@ def next_id(tables: GroupTables, header: headers.GetNextBrokerIdRequest) -> Deci
     refusal = _name_refusal(tables, cluster, name)
     if refusal is not None:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
-    reply.next_broker_id = _next_id(tables, name)
+    reply.next_broker_id = _next_id_of(tables, name)
     return Decision(header=reply)
 
 
@@ -79,13 +79,13 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
     if refusal is None and group is None and len(tables.groups) >= GROUPS_MAX:
         refusal = f"{GROUPS_MAX} broker-sets are registered"
     if refusal is None and tables.size > SIZE_MAX:
-        refusal = _full()
+        refusal = _full_text()
     if refusal is not None:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
     known = None if group is None else group.replicas.get(broker_id)
     if known is not None and known.check_code == code:
         return Decision(header=reply)
-    if broker_id != _next_id(tables, name) or (
+    if broker_id != _next_id_of(tables, name) or (
         group is not None and len(group.replicas) >= REPLICAS_MAX
     ):
         return Decision(
@@ -115,17 +115,17 @@ def register(
     reply = headers.RegisterBrokerToControllerResponse(header.cluster_name, name)
     group = tables.groups.get(name)
     if group is None or group.cluster_name != header.cluster_name:
-        remark = unregistered(name)
+        remark = unregistered_remark(name)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
     if broker_id not in group.replicas:
-        remark = unregistered(name, broker_id)
+        remark = unregistered_remark(name, broker_id)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
     refusal = _address_refusal(tables, group.replicas[broker_id].address, header.broker_address)
     if refusal is not None:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
     if header.register_check_code not in (None, group.replicas[broker_id].check_code):
         # All controllers lost their data: the id was given again, to another broker.
-        remark = unregistered(name, broker_id)
+        remark = unregistered_remark(name, broker_id)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
     if group.master_id == broker_id and is_unsure(group, liveness, but=broker_id):
         remark = "the controllers wait a moment for brokers that may know of a later reign"
@@ -141,7 +141,7 @@ def register(
         # requested before must no longer count.
         is_known = group.replicas[broker_id].unfit == reason and group.master_id != broker_id
         if not (is_known and liveness.is_marked(group, broker_id, header.life)):
-            happened += _unfit(group, broker_id, reason, liveness)
+            happened += _unfit_events(group, broker_id, reason, liveness)
     elif group.replicas[broker_id].unfit == DAMAGED:
         # Repaired: its log may be the best one left, but may lack messages that it acknowledged.
         happened.append(MarkUnfit(name, broker_id, UNCLEAN))
@@ -156,7 +156,7 @@ def register(
     return Decision(header=reply, body=body, events=tuple(happened))
 
 
-def _unfit(group: Group, broker_id: int, reason: str, liveness: Liveness) -> list[Event]:
+def _unfit_events(group: Group, broker_id: int, reason: str, liveness: Liveness) -> list[Event]:
     """Return the events that mark a broker which may lack acknowledged messages.
 
     A master is replaced in the same entry: no reader must see it as unfit and master.
@@ -210,6 +210,7 @@ def sync_state_data(tables: GroupTables, names: list[str], liveness: Liveness) -
 
 
 def _replicas_info(group: Group, liveness: Liveness) -> ReplicasInfo:
+    """The state of a group for the response 1006: master, members and other replicas."""
     replicas = [
         ReplicaIdentity(
             group.broker_name, broker_id, one.address, liveness.is_active(group, broker_id)
@@ -238,30 +239,31 @@ def clean(
     name, living = header.broker_name, header.is_clean_living_broker
     group = tables.groups.get(name)
     if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):
-        return _not_cleaned(f"Broker {name} is not existed,clean broker data failure.")
+        return _clean_refused(f"Broker {name} is not existed,clean broker data failure.")
     text = (header.broker_controller_ids_to_clean or "").strip()
     if not text:
         anybody = any(liveness.alive(group, broker_id) for broker_id in group.replicas)
         if not living and (anybody or group.master_id is not None):
-            return _not_cleaned(f"Broker {name} is still alive, clean up failure")
+            return _clean_refused(f"Broker {name} is still alive, clean up failure")
         return Decision(events=(CleanBrokerData(name),))
     parts = [part.strip() for part in text.split(";") if part.strip()]
     if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        return _not_cleaned(
+        return _clean_refused(
             f"Please set the option <brokerControllerIdsToClean> according to the format: {text!r}"
         )
     ids = frozenset(int(part) for part in parts) & group.replicas.keys()
     alive = [broker_id for broker_id in sorted(ids) if liveness.alive(group, broker_id)]
     if alive and not living:
-        return _not_cleaned(f"Broker [{name},  {alive[0]}] is still alive, clean up failure")
+        return _clean_refused(f"Broker [{name},  {alive[0]}] is still alive, clean up failure")
     return Decision(events=(CleanBrokerData(name, ids),) if ids else ())
 
 
-def _not_cleaned(remark: str) -> Decision:
+def _clean_refused(remark: str) -> Decision:
     return Decision(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, remark)
 
 
-def _next_id(tables: GroupTables, name: str) -> int:
+def _next_id_of(tables: GroupTables, name: str) -> int:
+    """The id for the next broker of a group, which may not exist or be removed."""
     group = tables.groups.get(name)
     return tables.numbers(name).next_id if group is None else group.next_id
 
@@ -271,7 +273,8 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= NAME_MAX and text.isprintable()
 
 
-def _full() -> str:
+def _full_text() -> str:
+    """The text of a refusal because the tables are full."""
     return f"all registrations together exceed {SIZE_MAX} bytes"
 
 
@@ -281,11 +284,13 @@ def _address_refusal(tables: GroupTables, known: str, address: str) -> str | Non
     if not is_name(address):
         return "the broker's address is empty or too long"
     if tables.size > SIZE_MAX and text_size(address) > text_size(known):
-        return _full()
+        return _full_text()
     return None
 
 
 def _name_refusal(tables: GroupTables, cluster: str, name: str) -> str | None:
+    """Return why a broker's names of cluster and group are refused; None if they are valid and the
+    group, if it exists, is of that cluster."""
     for text in (cluster, name):
         if not is_name(text) or "#" in text:
             # RocketMQ's brokers keep both and the id in one line, separated by that sign.

@@ -113,7 +113,7 @@ class DecisionState(Protocol):
 
 
 class ControllerRequests:
-    """Answers the requests; see the module."""
+    """Answers a controller's requests: at once, or when their proposals are applied."""
 
     def __init__(self, core: DecisionState) -> None:
         self._core = core
@@ -165,7 +165,7 @@ class ControllerRequests:
             self._core.heartbeats.on_unregistered(header, self._core.now_ms)
             if self._core.tables.has_broker(*key):
                 # its old id is another broker's now
-                return Deferred.resolved(self._alive(request, header))
+                return Deferred.resolved(self._heartbeat_answer(request, header))
         is_news = self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
         if is_news is None:
             remark = "too many brokers send heartbeats"
@@ -185,12 +185,12 @@ class ControllerRequests:
             or not group.eligible
             or not group.is_current_master(header.broker_id, header.epoch)
         ):
-            return Deferred.resolved(self._alive(request, header))
+            return Deferred.resolved(self._heartbeat_answer(request, header))
         epoch = group.master_epoch
         begun = self._propose(request, lambda: elections.begin(self._core.tables, name, epoch))
-        return begun.map(lambda _: self._alive(request, header))
+        return begun.map(lambda _: self._heartbeat_answer(request, header))
 
-    def _alive(self, request: Command, header: BrokerHeartbeatRequest) -> Command:
+    def _heartbeat_answer(self, request: Command, header: BrokerHeartbeatRequest) -> Command:
         """Make the answer to a heartbeat.
 
         A lease goes only to a master in its own epoch whose group is not getting another master.
@@ -321,6 +321,7 @@ class ControllerRequests:
     def _propose(
         self, request: Command, decide: Callable[[], Decision], *, must_commit: bool = False
     ) -> Deferred[Command]:
+        """Queue a decision as a proposal that expires after WAIT_MS; resolves with the answer."""
         decided: Deferred[Decision] = Deferred()
         expires_ms = self._core.now_ms + WAIT_MS
         self._core.proposals.enqueue(ProposalJob(decide, decided.resolve, expires_ms, must_commit))

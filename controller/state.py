@@ -49,7 +49,7 @@ DAMAGED: Final = "damaged"
 
 @dataclass(slots=True)
 class RegisteredReplica:
-    """A broker with an id."""
+    """A registered broker: address, check code, and why it is unfit."""
 
     address: str
     """`host:port` of its last registration."""
@@ -165,7 +165,7 @@ class Group:
         an unknown id, has no effect."""
         match event:
             case events.AlterSyncStateSet(members=members):
-                self._alter(members)
+                self._set_members(members)
             case events.ApplyBrokerId(broker_id=broker_id):
                 if broker_id not in self.replicas:
                     self.replicas[broker_id] = RegisteredReplica(
@@ -176,9 +176,9 @@ class Group:
                 self.master_id = None
                 self.master_epoch += 1
             case events.ElectMaster(broker_id=int(broker_id)) if broker_id in self.replicas:
-                self._elect(broker_id, event)
+                self._set_master(broker_id, event)
             case events.CleanBrokerData(broker_ids=ids) if ids is not None:
-                self._forget(ids)
+                self._remove_brokers(ids)
             case events.UpdateBrokerAddress(broker_id=broker_id) if broker_id in self.replicas:
                 self.replicas[broker_id].address = event.broker_address
             case events.MarkUnfit(broker_id=broker_id) if broker_id in self.replicas:
@@ -191,7 +191,9 @@ class Group:
             case _:
                 pass
 
-    def _alter(self, members: frozenset[int]) -> None:
+    def _set_members(self, members: frozenset[int]) -> None:
+        """Set the SyncStateSet to those of `members` that are registered; no effect
+        without the master."""
         known = members & self.replicas.keys()
         if self.master_id is None or self.master_id in known:
             self.members, self.eligible = known, self.eligible - known
@@ -199,7 +201,9 @@ class Group:
             for member in known:
                 self.replicas[member].unfit = ""
 
-    def _elect(self, broker_id: int, event: events.ElectMaster) -> None:
+    def _set_master(self, broker_id: int, event: events.ElectMaster) -> None:
+        """Make a registered broker the master, in a new epoch, and the only member of the
+        SyncStateSet."""
         self.master_id = broker_id
         self.master_epoch = max(self.master_epoch + 1, event.master_epoch)
         others = self.candidates - {broker_id}
@@ -209,7 +213,8 @@ class Group:
         self.had_master = True
         self.replicas[broker_id].unfit = ""
 
-    def _forget(self, ids: frozenset[int]) -> None:
+    def _remove_brokers(self, ids: frozenset[int]) -> None:
+        """Remove brokers; without its master the group gets a new masterEpoch."""
         for broker_id in ids:
             self.replicas.pop(broker_id, None)
         self.eligible -= ids
@@ -246,17 +251,17 @@ class GroupTables:
             return
         group = self.groups.get(event.broker_name)
         if isinstance(event, events.ApplyBrokerId) and group is None:
-            group = self._created(event.cluster_name, event.broker_name)
+            group = self._create_group(event.cluster_name, event.broker_name)
         if group is None:
             return
         group.apply(event)
         self._changed[group.broker_name] = None
         everything = isinstance(event, events.CleanBrokerData) and event.broker_ids is None
         if everything or not group.replicas:
-            self._retire(group)
+            self._remove_group(group)
         self._measure(group.broker_name)
         for _ in range(min(WRITTEN_AT_ONCE, len(self._changed))):
-            self._write(next(iter(self._changed)))
+            self._encode_group(next(iter(self._changed)))
 
     def has_broker(
         self, cluster_name: str, broker_name: str, broker_id: int, address: str | None = None
@@ -269,14 +274,15 @@ class GroupTables:
         return replica is not None and address in (None, replica.address)
 
     def numbers(self, broker_name: str) -> ForgottenGroup:
-        """Return the numbers with which a group of this name would be created: the last ones of the
-        removed group, or a new group's. Call it only for a name without a group."""
+        """Return the numbers (next id and epochs) with which a group of this name would be created:
+        the last ones of the removed group, or a new group's. Call it only for a name without a
+        group."""
         return self.retired.get(broker_name) or ForgottenGroup()
 
     def snapshot(self) -> bytes:
         """Encode the tables as JSON for `restore`; equal tables give equal bytes."""
         for name in list(self._changed):
-            self._write(name)
+            self._encode_group(name)
         retired = [
             [name, one.next_id, one.master_epoch, one.set_epoch]
             for name, one in self.retired.items()
@@ -297,7 +303,7 @@ class GroupTables:
             if whole["version"] != SNAPSHOT_VERSION:
                 raise ValueError(f"version {whole['version']} is not known")
             for members in whole["groups"]:
-                group = _group_of(members)
+                group = _group_from(members)
                 tables.groups[group.broker_name] = group
                 tables._changed[group.broker_name] = None
                 tables._measure(group.broker_name)
@@ -317,7 +323,7 @@ class GroupTables:
             self._sizes[name] = group.size
             self.size += self._sizes[name]
 
-    def _write(self, name: str) -> None:
+    def _encode_group(self, name: str) -> None:
         """Encode a group, or drop the encoding of a removed one."""
         del self._changed[name]
         group = self.groups.get(name)
@@ -326,7 +332,8 @@ class GroupTables:
         else:
             self._texts[name] = _json(_group_members(group))
 
-    def _created(self, cluster_name: str, broker_name: str) -> Group:
+    def _create_group(self, cluster_name: str, broker_name: str) -> Group:
+        """Create a group, with the numbers of a removed group of its name."""
         numbers = self.retired.pop(broker_name, None) or ForgottenGroup()
         group = Group(
             cluster_name,
@@ -338,7 +345,8 @@ class GroupTables:
         self.groups[broker_name] = group
         return group
 
-    def _retire(self, group: Group) -> None:
+    def _remove_group(self, group: Group) -> None:
+        """Remove a group, and keep its next id and epochs for a group of the same name."""
         del self.groups[group.broker_name]
         self.retired[group.broker_name] = ForgottenGroup(
             group.next_id, group.master_epoch, group.set_epoch
@@ -353,6 +361,7 @@ def _json(value: Any) -> bytes:
 
 
 def _group_members(group: Group) -> dict[str, Any]:
+    """The JSON members of a group, for a snapshot."""
     return {
         "broker": group.broker_name,
         "cluster": group.cluster_name,
@@ -370,7 +379,8 @@ def _group_members(group: Group) -> dict[str, Any]:
     }
 
 
-def _group_of(members: dict[str, Any]) -> Group:
+def _group_from(members: dict[str, Any]) -> Group:
+    """Decode the group of `_group_members`. Raises ValueError if it is inconsistent."""
     replicas = {
         int(key): RegisteredReplica(str(address), str(code), str(unfit))
         for key, address, code, unfit in members["replicas"]

@@ -15,7 +15,7 @@ from turbopump.net.wire.names import kept_size
 
 
 class Timed(Protocol):
-    """The report of a broker."""
+    """A report of a broker with its time of arrival."""
 
     heard_ms: int
     """Monotonic time of its arrival."""

@@ -62,6 +62,7 @@ def plain_body(sys_flag: int, body: bytes) -> bytes:
 
 
 def _inflate_zlib(body: bytes) -> bytes:
+    """Decompress a zlib stream, up to one byte over INFLATED_MAX. Raises BadCompression."""
     inflater = zlib.decompressobj()
     try:
         inflated = inflater.decompress(body, INFLATED_MAX + 1)
@@ -76,7 +77,7 @@ def _inflate_lz4(body: bytes) -> bytes:
     try:
         import lz4.frame
     except ImportError:
-        raise _missing("lz4") from None
+        raise _missing_package_error("lz4") from None
     inflater = lz4.frame.LZ4FrameDecompressor()
     try:
         inflated: bytes = inflater.decompress(body, INFLATED_MAX + 1)
@@ -91,7 +92,7 @@ def _inflate_zstd(body: bytes) -> bytes:
     try:
         import zstandard
     except ImportError:
-        raise _missing("zstandard") from None
+        raise _missing_package_error("zstandard") from None
     inflater = zstandard.ZstdDecompressor().decompressobj()
     pieces: list[bytes] = []
     size = 0
@@ -108,7 +109,7 @@ def _inflate_zstd(body: bytes) -> bytes:
     raise BadCompression("a body ends inside its Zstandard frame")
 
 
-def _missing(package: str) -> CompressionMissing:
+def _missing_package_error(package: str) -> CompressionMissing:
     return CompressionMissing(
         f"a body is compressed by {package}, which is not installed (pip install {package})"
     )

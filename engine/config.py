@@ -41,41 +41,48 @@ MIN_COMMIT_LOG_FILE = 4096
 writes smaller ones."""
 
 
-def _whole_units(size: int) -> Kind[int]:
+def _size_of_units(size: int) -> Kind[int]:
+    """The kind of file sizes in bytes from 1 to the largest multiple of `size` that an int32 holds;
+    the file is rounded up to whole units of `size` bytes."""
     return between(1, INT32_MAX // size * size)
 
 
 @lru_cache(maxsize=1)
-def _hours(delete_when: str) -> frozenset[int]:
+def _parse_hours(delete_when: str) -> frozenset[int]:
+    """Parse a deleteWhen such as "04" or "04;16" into hours from 0 to 23. Raises ValueError."""
     parts = [part.strip() for part in delete_when.split(";")]
     if not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
         raise ValueError(_HOURS)
     return frozenset(map(int, parts))
 
 
-def _delete_when(value: str) -> str:
-    _hours(value)
+def _checked_delete_when(value: str) -> str:
+    """The value itself. Raises ValueError unless it is a list of hours."""
+    _parse_hours(value)
     return value
 
 
-def _folder(value: str) -> str:
+def _checked_folder(value: str) -> str:
+    """The value itself. Raises ValueError if it is empty."""
     if not value:
         raise ValueError("a folder, not empty")
     return value
 
 
-def _one_folder(value: str) -> str:
+def _checked_single_folder(value: str) -> str:
+    """The value itself. Raises ValueError if it has a comma, which separates
+    folders in RocketMQ."""
     if "," in value:
         raise ValueError("one folder, several are not supported yet")
     return value
 
 
 _HOURS: Final = 'hours like "04" or "04;16"'
-FOLDER: Final = Kind("a folder", _folder)
+FOLDER: Final = Kind("a folder", _checked_folder)
 """A text that is not empty; the folder need not exist."""
-ONE_FOLDER: Final = Kind("one folder", _one_folder)
+ONE_FOLDER: Final = Kind("one folder", _checked_single_folder)
 """A text without a comma; it may be empty."""
-HOURS: Final = Kind(_HOURS, _delete_when)
+HOURS: Final = Kind(_HOURS, _checked_delete_when)
 """A text of hours of the day, 0 to 23, separated by semicolons; the value is the text."""
 
 
@@ -115,7 +122,7 @@ class StoreConfig:
     )
     mapped_file_size_consume_queue: int = key(
         "mappedFileSizeConsumeQueue",
-        _whole_units(QUEUE_UNIT_SIZE),
+        _size_of_units(QUEUE_UNIT_SIZE),
         300_000 * QUEUE_UNIT_SIZE,
         "Bytes of a file of a consume queue, rounded up to whole units of 20.",
     )
@@ -127,7 +134,7 @@ class StoreConfig:
     )
     mapper_file_size_batch_consume_queue: int = key(
         "mapperFileSizeBatchConsumeQueue",
-        _whole_units(BATCH_UNIT_SIZE),
+        _size_of_units(BATCH_UNIT_SIZE),
         300_000 * BATCH_UNIT_SIZE,
         "Bytes of a file of a batch consume queue, rounded up to whole units of 46.",
     )
@@ -383,7 +390,7 @@ class StoreConfig:
 
     @property
     def index_file_size(self) -> int:
-        """Bytes of an index file: header, hash slots, entries."""
+        """Bytes of an index file: header, hash slots and entries together."""
         return INDEX_HEADER_SIZE + 4 * self.max_hash_slot_num + 20 * self.max_index_num
 
     def follow(self, other: "StoreConfig") -> None:
@@ -396,7 +403,7 @@ class StoreConfig:
 
     def delete_hours(self) -> frozenset[int]:
         """Hours of the day, 0 to 23 in local time, at which expired files are removed."""
-        return _hours(self.delete_when)
+        return _parse_hours(self.delete_when)
 
 
 def _round_up(size: int, unit: int) -> int:

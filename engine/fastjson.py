@@ -83,7 +83,7 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
         value = _Resolver(value).resolved()
     elif text.count("{") + text.count("[") <= DEPTH_MAX:
         return value
-    if _is_deep(value):
+    if _is_nested_too_deeply(value):
         raise ValueError("JSON is nested too deeply")
     return value
 
@@ -97,6 +97,7 @@ def check_readable(text: str) -> None:
 
 
 def _check_size(text: str) -> None:
+    """Raise ValueError for a text of over SIZE_MAX characters."""
     if len(text) > SIZE_MAX:
         raise ValueError(f"JSON text of {len(text)} characters, over {SIZE_MAX}")
 
@@ -108,7 +109,7 @@ def dumps(value: Any, *, pretty: bool = False, depth: int = 0) -> str:
     Keys are sorted, members that are None left out (elements of lists stay, as null), no blanks.
     Raises ValueError for nesting over DEPTH_MAX and TypeError for values that JSON cannot hold.
     """
-    return _text(value, "\n" if pretty else "", depth)
+    return _json_text(value, "\n" if pretty else "", depth)
 
 
 def text_size(text: str) -> int:
@@ -134,7 +135,9 @@ def compact(text: bytes) -> bytes:
     return text.translate(None, _SPACING)
 
 
-def _text(value: Any, newline: str, depth: int) -> str:
+def _json_text(value: Any, newline: str, depth: int) -> str:
+    """JSON text of a value at nesting level `depth`; `newline` is a line break for a pretty text,
+    else ""."""
     kind = type(value)
     if kind is str or isinstance(value, str):
         return encode_basestring(value)
@@ -154,13 +157,13 @@ def _text(value: Any, newline: str, depth: int) -> str:
         raw = isinstance(value, RawKeys)
         members = [
             f"{str(key) if raw else encode_basestring(str(key))}:"
-            f"{_text(value[key], newline, depth + 1)}"
+            f"{_json_text(value[key], newline, depth + 1)}"
             for key in sorted_keys(value)
         ]
-        return _enclosed("{", members, "}", newline, depth)
+        return _bracketed("{", members, "}", newline, depth)
     if isinstance(value, list | tuple):
-        elements = [_text(element, newline, depth + 1) for element in value]
-        return _enclosed("[", elements, "]", newline, depth)
+        elements = [_json_text(element, newline, depth + 1) for element in value]
+        return _bracketed("[", elements, "]", newline, depth)
     raise TypeError(f"{kind.__name__} has no JSON form")
 
 
@@ -168,11 +171,11 @@ def sorted_keys(members: dict[Any, Any]) -> list[Any]:
     """Keys of the members that are not None, in the order of `dumps`: numbers ascending, then texts
     by code point."""
     keys = [key for key, value in members.items() if value is not None]
-    keys.sort(key=order_of(keys))
+    keys.sort(key=sort_key_of(keys))
     return keys
 
 
-def order_of(keys: list[Any]) -> Callable[[Any], Any] | None:
+def sort_key_of(keys: list[Any]) -> Callable[[Any], Any] | None:
     """The `key` argument with which `sorted` gives these keys the order of `sorted_keys`; None: no
     argument is needed."""
     kinds = set(map(type, keys))
@@ -183,10 +186,13 @@ _STR, _INT = {str}, {int}
 
 
 def _sort_key(key: Any) -> tuple[bool, Any]:
+    """Sort key of a map's key: numbers ascending before texts by code point."""
     return (False, key) if isinstance(key, int) else (True, str(key))
 
 
-def _enclosed(left: str, parts: list[str], right: str, newline: str, depth: int) -> str:
+def _bracketed(left: str, parts: list[str], right: str, newline: str, depth: int) -> str:
+    """The parts between two brackets, separated by commas; each on an indented line of its own if
+    `newline` is not empty."""
     if not parts:
         return left + right
     if not newline:
@@ -196,13 +202,14 @@ def _enclosed(left: str, parts: list[str], right: str, newline: str, depth: int)
 
 
 def _without_lone_surrogates(value: Any) -> Any:
+    """A copy of the JSON value, with `?` in place of lone surrogates in its texts."""
     try:
         return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
 
 
-def _is_deep(value: Any) -> bool:
+def _is_nested_too_deeply(value: Any) -> bool:
     level = [value]
     for _ in range(DEPTH_MAX):
         level = [item for item in level if isinstance(item, dict | list)]
@@ -214,7 +221,7 @@ def _is_deep(value: Any) -> bool:
     return any(isinstance(item, dict | list) for item in level)
 
 
-class _Slow:
+class _SlowBudget:
     """Budget of the pieces of a text that Python reads one by one."""
 
     __slots__ = ("_left",)
@@ -223,6 +230,7 @@ class _Slow:
         self._left = SLOW_MAX
 
     def spend(self) -> None:
+        """Count one piece; raises ValueError after SLOW_MAX pieces."""
         self._left -= 1
         if self._left < 0:
             raise ValueError(
@@ -238,40 +246,45 @@ def _load_loose(text: str) -> Any:
         raise ValueError("JSON has a NUL, or a text right after a text")
     if strings and strings[-1][0] == "'" and not _SINGLE.fullmatch(strings[-1]):
         raise ValueError("JSON ends inside a text")
-    slow = _Slow()
-    strings = [_requoted(one, slow) if one[0] == "'" else one for one in strings]
+    slow = _SlowBudget()
+    strings = [_double_quoted(one, slow) if one[0] == "'" else one for one in strings]
     # Splitting and joining takes a third of the time of a substitution.
     pieces = _KEY.split("".join(_TRAILING_COMMA.split(outside)))
     pieces[1::2] = [f'"{key}"' for key in pieces[1::2]]
     outside = "".join(pieces)
     if _BEAN_END.search(outside):
         outside, strings = _with_bean_keys(outside, strings, slow)
-    return _strict(_filled(outside, strings))
+    return _parse_strict(_with_strings(outside, strings))
 
 
-def _requoted(token: str, slow: _Slow) -> str:
+def _double_quoted(token: str, slow: _SlowBudget) -> str:
+    """A single-quoted string of a text, quotes included, as a double-quoted string."""
     inner = token[1:-1]
     if "\\" in inner or '"' in inner:
         slow.spend()
-        inner = _TO_REQUOTE.sub(_requote, inner)
+        inner = _TO_REQUOTE.sub(_requoted_character, inner)
     return f'"{inner}"'
 
 
-def _requote(match: re.Match[str]) -> str:
+def _requoted_character(match: re.Match[str]) -> str:
+    """The form in a double-quoted string of a matched quote or escape of a single-quoted string."""
     if match[0] == '"':
         return '\\"'
     return "'" if match[1] == "'" else match[0]
 
 
-def _filled(outside: str, strings: list[str]) -> str:
-    """The text with its strings in place of their marks."""
+def _with_strings(outside: str, strings: list[str]) -> str:
+    """A text whose strings were cut out (`outside`, with a _MARK for each
+    string), complete again."""
     pieces = outside.split(_MARK)
     filled = [""] * (len(pieces) + len(strings))
     filled[::2], filled[1::2] = pieces, strings
     return "".join(filled)
 
 
-def _strict(text: str) -> Any:
+def _parse_strict(text: str) -> Any:
+    """Parse strict JSON, but with line breaks in strings. Raises ValueError with
+    a one-line reason."""
     try:
         # Raw line breaks inside strings are legal for fastjson, hence strict=False.
         return json.loads(text, strict=False, parse_constant=_refuse_constant)
@@ -284,10 +297,11 @@ def _strict(text: str) -> Any:
 
 
 def _refuse_constant(word: str) -> Any:
+    """Raise ValueError for NaN or Infinity in a text."""
     raise ValueError(f"JSON has an unexpected {word!r}")
 
 
-def _with_bean_keys(outside: str, strings: list[str], slow: _Slow) -> tuple[str, list[str]]:
+def _with_bean_keys(outside: str, strings: list[str], slow: _SlowBudget) -> tuple[str, list[str]]:
     """Replace each bean before a colon by a string of its text, which includes the bean's
     strings."""
     opened: list[int] = []
@@ -313,7 +327,7 @@ def _with_bean_keys(outside: str, strings: list[str], slow: _Slow) -> tuple[str,
         first = used + outside.count(_MARK, done, begin)
         kept += strings[used:first]
         used = first + bean.count(_MARK)
-        key = dumps(_strict(_filled(bean, strings[first:used])))
+        key = dumps(_parse_strict(_with_strings(bean, strings[first:used])))
         pieces += (outside[done:begin], json.dumps(key), ":")
         done = end
     return "".join((*pieces, outside[done:])), kept + strings[used:]
@@ -329,9 +343,12 @@ class _Resolver:
         self._count = 0
 
     def resolved(self) -> Any:
+        """A copy of the root in which references are replaced by their targets."""
         return self._walk(self._root, (), 0)
 
     def _walk(self, value: Any, ancestors: tuple[Any, ...], depth: int) -> Any:
+        """A copy of the value with its references resolved; `ancestors` are the dicts and lists
+        around it, outermost first. Raises ValueError over DEPTH_MAX."""
         if depth > DEPTH_MAX:
             raise ValueError("JSON is nested too deeply")
         if isinstance(value, dict):
@@ -345,6 +362,8 @@ class _Resolver:
         return value
 
     def _target(self, reference: dict[str, Any], ancestors: tuple[Any, ...]) -> Any:
+        """The target of a reference; the reference itself if there is no target, or the target is
+        large or contains references. Raises ValueError over REFERENCES_MAX references."""
         self._count += 1
         if self._count > REFERENCES_MAX:
             raise ValueError(f"JSON has over {REFERENCES_MAX} references")
@@ -358,6 +377,7 @@ class _Resolver:
         return found if _is_small_and_plain(found) else reference
 
     def _look_up(self, path: str, missing: Any) -> Any:
+        """The value at a path such as `$.name[0]` of the root; `missing` without such a value."""
         if not path.startswith("$"):
             return missing
         value, at = self._root, 1
@@ -381,6 +401,8 @@ def _is_reference(value: dict[Any, Any]) -> bool:
 
 
 def _is_small_and_plain(value: Any) -> bool:
+    """Whether a value may be the target of a reference: within the limits of size, and without
+    references."""
     waiting, seen, characters = [value], 0, 0
     while waiting:
         item = waiting.pop()

@@ -44,7 +44,8 @@ result as its return value. An error is raised from the step in which it is foun
 
 @dataclass(frozen=True, slots=True)
 class JsonBounds:
-    """Limits of a text that `load` reads."""
+    """Limits of a JSON text from a peer, for `load`: bytes of the text and of a value, numbers of
+    values and containers."""
 
     size: int
     """Maximum bytes of the text."""
@@ -104,15 +105,15 @@ def load(text: bytes, bounds: JsonBounds = UNBOUNDED) -> Steps[Any]:
         if not is_short and len(text) > REFERENCES_UP_TO:
             raise ValueError(f"a text of {len(text)} bytes with references, or without an object")
         return fastjson.loads(text)
-    pieces = _Pieces(text, bounds)
+    pieces = _PieceReader(text, bounds)
     value, end = yield from pieces.container(begin, 0)
     if text[end:].strip():
         raise ValueError("JSON has text after its end")
     return value
 
 
-class _Pieces:
-    """A text that is read piece by piece."""
+class _PieceReader:
+    """Reads a JSON text piece by piece, within its bounds."""
 
     def __init__(self, text: bytes, bounds: JsonBounds) -> None:
         self._text = text
@@ -132,13 +133,13 @@ class _Pieces:
         while True:
             kind, end, containers, commas = next_piece(text, at, PIECE)
             if kind == LARGE:
-                end = yield from self._large(found, at, end, depth)
+                end = yield from self._read_large_member(found, at, end, depth)
                 kind = COMMA if text[end : end + 1] == b"," else CLOSED
             elif kind in (COMMA, CLOSED):
-                self._count(containers, commas)
+                self._check_bounds(containers, commas)
                 if end - at > self._scalar:
                     raise ValueError(f"JSON has a value of {end - at} bytes")
-                _add(found, fastjson.loads(left + text[at:end] + right))
+                _extend_container(found, fastjson.loads(left + text[at:end] + right))
                 yield
             else:
                 raise ValueError("JSON ends early")
@@ -148,7 +149,7 @@ class _Pieces:
                     raise ValueError(f"JSON has an unexpected {text[end : end + 1]!r}")
                 return found, at
 
-    def _large(self, found: Any, at: int, begin: int, depth: int) -> Steps[int]:
+    def _read_large_member(self, found: Any, at: int, begin: int, depth: int) -> Steps[int]:
         """Read a member that is larger than a piece. Returns the position of the character that
         follows it."""
         text = self._text
@@ -162,14 +163,17 @@ class _Pieces:
             found[key] = value
         return end + len(text[end : end + PIECE]) - len(text[end : end + PIECE].lstrip())
 
-    def _count(self, containers: int, commas: int) -> None:
+    def _check_bounds(self, containers: int, commas: int) -> None:
+        """Count dicts and lists, and other values, of a piece against the bounds. Raises ValueError
+        over them."""
         self._containers -= containers
         self._values -= commas
         if self._containers < 0 or self._values < 0:
             raise ValueError("JSON has more values than a peer may send")
 
 
-def _add(found: Any, more: Any) -> None:
+def _extend_container(found: Any, more: Any) -> None:
+    """Add the members or elements of `more` to the dict or list `found`."""
     if isinstance(found, dict):
         found.update(more)
     else:
@@ -185,21 +189,23 @@ def dump(value: Any, size_max: int = 1 << 62) -> Steps[bytes]:
     done = BytesIO()
     gathered: list[str] = []
     length = 0
-    for text in _written(value):
+    for text in _text_pieces(value):
         if text is None:
             yield
             continue
         gathered.append(text)
         length += len(text)
         if length >= WRITTEN or len(gathered) >= WRITTEN_TEXTS:
-            _gather(done, gathered, size_max)
+            _flush_texts(done, gathered, size_max)
             length = 0
             yield
-    _gather(done, gathered, size_max)
+    _flush_texts(done, gathered, size_max)
     return done.getvalue()
 
 
-def _gather(done: BytesIO, texts: list[str], size_max: int) -> None:
+def _flush_texts(done: BytesIO, texts: list[str], size_max: int) -> None:
+    """Append the texts in UTF-8 to `done`, and empty the list. Raises ValueError if `done` has over
+    `size_max` bytes then."""
     done.write("".join(texts).encode("utf-8", "replace"))
     texts.clear()
     if done.tell() > size_max:
@@ -209,7 +215,7 @@ def _gather(done: BytesIO, texts: list[str], size_max: int) -> None:
 def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Steps[list[Any]]:
     """Sort as `sorted` does, in steps; returns a new list. No element may be None."""
     found: list[Any] = []
-    for one in _in_order(list(elements), key):
+    for one in _sorted_in_steps(list(elements), key):
         if one is not None:
             found.append(one)
         if one is None or len(found) % SORTED == 0:
@@ -217,7 +223,9 @@ def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> St
     return found
 
 
-def _in_order(elements: list[Any], key: Callable[[Any], Any] | None) -> Generator[Any, None, None]:
+def _sorted_in_steps(
+    elements: list[Any], key: Callable[[Any], Any] | None
+) -> Generator[Any, None, None]:
     """The elements, which are never None, in their order; None where a step ends."""
     if len(elements) <= SORTED:
         yield from sorted(elements, key=key)
@@ -229,7 +237,7 @@ def _in_order(elements: list[Any], key: Callable[[Any], Any] | None) -> Generato
     yield from merge(*parts, key=key)
 
 
-def _written(value: Any) -> Generator[str | None, None, None]:
+def _text_pieces(value: Any) -> Generator[str | None, None, None]:
     """The text of a value, at most some SMALL values at a time; None where a step ends."""
     if isinstance(value, Rows):
         separator = "{"
@@ -237,36 +245,37 @@ def _written(value: Any) -> Generator[str | None, None, None]:
             yield separator + text
             separator = ","
         yield "}" if separator == "," else "{}"
-    elif _left(value, SMALL) > 0:
+    elif _budget_after(value, SMALL) > 0:
         yield fastjson.dumps(value)
     elif isinstance(value, dict):
-        yield from _written_object(value)
+        yield from _object_pieces(value)
     else:
         form = value.form if isinstance(value, LazyItems) else None
         separator = "["
         for one in value:
             yield separator
-            yield from _written(one if form is None else form(one))
+            yield from _text_pieces(one if form is None else form(one))
             separator = ","
         yield "]" if separator == "," else "[]"
 
 
-def _written_object(value: dict[Any, Any]) -> Generator[str | None, None, None]:
+def _object_pieces(value: dict[Any, Any]) -> Generator[str | None, None, None]:
+    """The text of an object, as `_text_pieces`."""
     form = value.form if isinstance(value, Lazy) else None
     raw = isinstance(value, fastjson.RawKeys)
     keys = [key for key, one in value.items() if one is not None or form is not None]
     separator = "{"
-    for key in _in_order(keys, fastjson.order_of(keys)):
+    for key in _sorted_in_steps(keys, fastjson.sort_key_of(keys)):
         if key is None:
             yield None
             continue
         yield f"{separator}{key if raw else encode_basestring(str(key))}:"
-        yield from _written(value[key] if form is None else form(value[key]))
+        yield from _text_pieces(value[key] if form is None else form(value[key]))
         separator = ","
     yield "}" if separator == "," else "{}"
 
 
-def _left(value: Any, left: int) -> int:
+def _budget_after(value: Any, left: int) -> int:
     """`left` less the number of values inside `value`; the counting stops at 0 or less."""
     if isinstance(value, Lazy | LazyItems | Rows):
         return 0
@@ -275,7 +284,7 @@ def _left(value: Any, left: int) -> int:
         if left > 0:
             for one in value.values() if isinstance(value, dict) else value:
                 if isinstance(one, dict | list | tuple | Rows):
-                    left = _left(one, left)
+                    left = _budget_after(one, left)
                     if left <= 0:
                         break
     return left

@@ -107,13 +107,15 @@ def sections_of(kind: type) -> Mapping[str, type]:
     return {name: nested for name, nested in found.items() if nested is not None}
 
 
-def _boolean(value: str) -> bool:
+def _parse_boolean(value: str) -> bool:
+    """Parse `true` or `false` in any case. Raises ValueError."""
     if value.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return value.lower() == "true"
 
 
 def _show_boolean(value: bool) -> str:
+    """`true` or `false`."""
     return "true" if value else "false"
 
 
@@ -127,7 +129,7 @@ TEXT: Final = Kind("text", str)
 """Any text, also the empty one."""
 HOST: Final = Kind("text", bare_host)
 """A name or an address, unchecked; the value of an IPv6 address has no brackets."""
-BOOLEAN: Final = Kind("true or false", _boolean, _show_boolean)
+BOOLEAN: Final = Kind("true or false", _parse_boolean, _show_boolean)
 """The texts true and false in upper or lower case; any other text is refused."""
 
 
@@ -168,7 +170,8 @@ PORT: Final = between(0, 65_535)
 """A TCP port; 0 is allowed."""
 
 
-def _addresses(value: str) -> list[str]:
+def _parse_addresses(value: str) -> list[str]:
+    """Split `host:port;host:port` into the addresses. Raises ValueError."""
     found = [part.strip() for part in value.split(";") if part.strip()]
     for address in found:
         host, _, port = address.rpartition(":")
@@ -177,5 +180,5 @@ def _addresses(value: str) -> list[str]:
     return found
 
 
-NAME_SERVERS: Final = Kind("host:port, several separated by ;", _addresses, ";".join)
+NAME_SERVERS: Final = Kind("host:port, several separated by ;", _parse_addresses, ";".join)
 """A list of "host:port" texts; an empty text gives an empty list."""

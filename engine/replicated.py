@@ -137,7 +137,7 @@ class Replicated(ReplicaLog):
         try:
             self._kept.begin_epoch_work(epoch, start)()
         except OSError as error:
-            raise _not_recorded(epoch, error) from error
+            raise _epoch_error(epoch, error) from error
         self._kept.adopt_begun_epoch(epoch, start)
         self.begin_term(start, now_ms)
         return start
@@ -162,7 +162,7 @@ class Replicated(ReplicaLog):
 
         def done(error: OSError | None) -> None:
             if error is not None:
-                result.resolve(_not_recorded(epoch, error))
+                result.resolve(_epoch_error(epoch, error))
                 return
             self._kept.adopt_begun_epoch(epoch, start)
             result.resolve(start)
@@ -198,12 +198,14 @@ class Replicated(ReplicaLog):
             if ended is None:
                 self.record_term(epoch, now_ms).then(result.resolve)
             else:
-                result.resolve(_not_recorded(epoch, ended))
+                result.resolve(_epoch_error(epoch, ended))
 
-        self._truncation.cut(start, now_ms, partial(self._was_cut, start)).then(cut)
+        self._truncation.cut(start, now_ms, partial(self._on_cut, start)).then(cut)
         return result
 
     def _check_may_lead(self, epoch: int, now_ms: int) -> None:
+        """Become a replica, and raise StoreError if this store may not become the master
+        of `epoch`."""
         self.to_replica(now_ms)
         self._check_usable()
         if self.damage is not None:
@@ -228,7 +230,7 @@ class Replicated(ReplicaLog):
             raise StoreError("a master takes no bytes of another log")
         assert not self.is_truncating, "bytes of a log that is being cut"
         if self.begins_at(log_offset):
-            self._settle(self.beginning(log_offset))
+            self._wait_for(self.beginning(log_offset))
         if log_offset != log.end + coming.size:
             coming.forget(is_aligned=coming.is_aligned)
             if log_offset != log.end:
@@ -276,7 +278,7 @@ class Replicated(ReplicaLog):
         if wanted <= tail.limit:
             return False
         is_end = wanted in (log.end, log.flushed) and not log.is_raw(wanted)
-        at = wanted if is_end else self._whole(self.confirm, wanted)
+        at = wanted if is_end else self._record_boundary_before(self.confirm, wanted)
         if at <= tail.limit:
             return False
         self._set_confirm(at)
@@ -312,6 +314,8 @@ class Replicated(ReplicaLog):
     def _in_turn(
         self, begin: Callable[[], Callable[[], None]], took: Callable[[], None]
     ) -> Deferred[Ended]:
+        """Run the work that `begin` returns after earlier steps, on a disk thread, and then `took`
+        on the loop thread, unless it failed. Resolves with the error or None."""
         result: Deferred[Ended] = Deferred()
 
         def done(error: OSError | None) -> None:
@@ -326,23 +330,23 @@ class Replicated(ReplicaLog):
         """Remove the replica's log from `log_end` on, where a record begins, durably, with queues
         and index, then the epochs that begin there or later. Raises StoreError, OSError. Waits for
         the disk."""
-        self._settle(self.truncating(log_end, now_ms))
+        self._wait_for(self.truncating(log_end, now_ms))
 
     def truncating(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
         """Do the work of `truncate` on disk threads. The caller must append no bytes before it
         ends; heartbeats and reads go on."""
-        was_cut = partial(self._was_cut, log_end)
+        was_cut = partial(self._on_cut, log_end)
         return self._cut(lambda: self._truncation.cut(log_end, now_ms, was_cut))
 
     def restart(self, now_ms: int) -> None:
         """Remove log, queues, index and epochs, durably; the next append sets where the log begins.
         Raises StoreError: after trouble with the disk the next start ends with an empty log, or
         with the old one. Waits for the disk."""
-        self._settle(self.restarting())
+        self._wait_for(self.restarting())
 
     def restarting(self) -> Deferred[Ended]:
         """Do the work of `restart` on disk threads, under the rules of `truncating`."""
-        emptied = partial(self._was_cut, LogOffset(0))
+        emptied = partial(self._on_cut, LogOffset(0))
         return self._cut(lambda: self._truncation.restart(emptied))
 
     def begins_at(self, log_offset: LogOffset) -> bool:
@@ -353,7 +357,7 @@ class Replicated(ReplicaLog):
     def beginning(self, log_offset: LogOffset) -> Deferred[Ended]:
         """Let an empty log begin at `log_offset`, where a file of the master's log begins, on disk
         threads, under the rules of `truncating`."""
-        emptied = partial(self._was_cut, LogOffset(0))
+        emptied = partial(self._on_cut, LogOffset(0))
         began = partial(self._set_confirm, log_offset)
         return self._cut(lambda: self._truncation.begin(log_offset, emptied, began))
 
@@ -404,7 +408,7 @@ class Replicated(ReplicaLog):
             error = StoreError("queue counts cannot be taken while the log is being cut")
             return Deferred.resolved(error)
         result: Deferred[Ended] = Deferred()
-        self._steps.run(self._counts.taking(counts, self._log.end), result.resolve)
+        self._steps.run(self._counts.replacing(counts, self._log.end), result.resolve)
         return result
 
     # For the store
@@ -440,7 +444,7 @@ class Replicated(ReplicaLog):
         for callback in self.on_flushed:
             callback(self._log.flushed)
 
-    def whole(self, until: LogOffset) -> LogOffset:
+    def record_boundary_before(self, until: LogOffset) -> LogOffset:
         """Log offset of the last record boundary at `until` or before; `until` must not be less
         than the end of the dispatched records."""
         if until == self.confirm or not self._log.is_raw(until):
@@ -468,7 +472,8 @@ class Replicated(ReplicaLog):
     # Cuts
 
     def _cut(self, begin: Callable[[], Deferred[Ended]]) -> Deferred[Ended]:
-        """Begin a cut or restart of a replica's log."""
+        """Call `begin`, which begins a cut or restart of the log; resolves with a StoreError
+        instead if the store is a master, closed or failed."""
         result: Deferred[Ended] = Deferred()
         try:
             self._check_usable()
@@ -479,14 +484,16 @@ class Replicated(ReplicaLog):
             return result
         return begin()
 
-    def _settle(self, result: Deferred[Ended]) -> None:
-        """Wait for the disk."""
+    def _wait_for(self, result: Deferred[Ended]) -> None:
+        """Wait for the cut or restart of this result, and raise its error."""
         if not result.done:
             self._truncation.finish()
         if result.value is not None:
             raise result.value
 
-    def _was_cut(self, log_end: LogOffset) -> None:
+    def _on_cut(self, log_end: LogOffset) -> None:
+        """The log was cut at `log_end`: drop received bytes, lower confirmOffset, call
+        the callbacks `on_cut`."""
         self._received.forget(is_aligned=True)
         self._confirm_wanted = min(self._confirm_wanted, log_end)
         for callback in self.on_cut:
@@ -499,6 +506,8 @@ class Replicated(ReplicaLog):
         self._set_confirm(self.confirm)
 
     def _set_confirm(self, log_offset: LogOffset) -> None:
+        """Let readers read up to `log_offset`, and let the next checkpoint record it as
+        confirmOffset."""
         self._log.tail.limit = log_offset
         self._confirm_wanted = max(self._confirm_wanted, log_offset)
         self._parts.checkpointer.confirm = None if self.is_default_ha else log_offset
@@ -512,5 +521,5 @@ class Replicated(ReplicaLog):
         self._counts.count_on(parts.queues, parts.dispatcher, log_end, self._log.min)
 
 
-def _not_recorded(epoch: int, error: OSError | StoreError) -> StoreError:
+def _epoch_error(epoch: int, error: OSError | StoreError) -> StoreError:
     return StoreError(f"epoch {epoch} cannot be recorded: {error}")

@@ -20,7 +20,7 @@ SAMPLES_MAX = 601
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the store was opened."""
+    """Totals of appended and read messages of a store since it was opened."""
 
     put_count: int = 0
     """Appended messages; a batch counts each of its messages."""
@@ -49,7 +49,7 @@ class Counters:
 
 @dataclass(slots=True)
 class StoreStatistics:
-    """Totals, totals of puts by topic, and moving rates."""
+    """Counts of a store's puts and reads: totals, puts by topic, and rates over recent samples."""
 
     started_ms: int = 0
     """Time at which the store was opened, in epoch ms."""
@@ -80,13 +80,13 @@ class StoreStatistics:
     @property
     def put_count_by_topic(self) -> dict[str, int]:
         """Topic to appended messages; the dict itself, which later puts change."""
-        self._take_topics()
+        self._take_native_counts()
         return self._put_count_by_topic
 
     @property
     def put_size_by_topic(self) -> dict[str, int]:
         """Topic to bytes of the appended records; the dict itself, which later puts change."""
-        self._take_topics()
+        self._take_native_counts()
         return self._put_size_by_topic
 
     def put(self, topic: str, count: int, size: int) -> None:
@@ -112,12 +112,14 @@ class StoreStatistics:
         self.put_count_by_topic.pop(topic, None)
         self._put_size_by_topic.pop(topic, None)
 
-    def _take_topics(self) -> None:
+    def _take_native_counts(self) -> None:
+        """Add the counts by topic of the native path since the last call."""
         if self.lane is not None:
             for topic, (count, size) in self.lane.take_topics().items():
                 self._add(topic.decode(), count, size)
 
     def _add(self, topic: str, count: int, size: int) -> None:
+        """Count `count` messages of a topic whose records have `size` bytes together."""
         counts, sizes = self._put_count_by_topic, self._put_size_by_topic
         counts[topic] = counts.get(topic, 0) + count
         sizes[topic] = sizes.get(topic, 0) + size

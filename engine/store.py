@@ -79,7 +79,9 @@ class Store(StoreReader):
         self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
         self._listeners = QueueListeners(parts, self.statistics)
         self._closed, self._now_ms = False, opened.now_ms
-        self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, opened.steady_ms)
+        self._commit = GroupCommit(
+            parts.log, parts.config, disk, self._on_flushed, opened.steady_ms
+        )
         self.try_again, self.pending = self._commit.try_again, self._commit.pending
         """`GroupCommit.try_again`, and the sends that wait for the disk or for replicas."""
         self._replicated: Replicated | None = None
@@ -226,7 +228,7 @@ class Store(StoreReader):
         offset. A message of a batch topic takes the number of queue offsets in its property
         INNER_NUM.
         """
-        refused = self._refuse(message, now_ms)
+        refused = self._refusal_of(message, now_ms)
         if refused is not None:
             return refused
         kind = message.sys_flag & TRANSACTION_MASK
@@ -240,14 +242,14 @@ class Store(StoreReader):
             offset = self._queues.table.next_offset(queue.slot) if queue is not None else 0
             appended = self._log.append(message, message.properties, QueueOffset(offset), now_ms)
             if appended.status is PutStatus.PUT_OK:
-                self._advance(message, offset + 1)
-        return self._appended(message, appended, now_ms)
+                self._set_next_offset(message, offset + 1)
+        return self._count_append(message, appended, now_ms)
 
     def append_batch(self, message: NewMessage, now_ms: int) -> Appended:
         """Append the elements of a batch body (remoting.md 9.4) as single records, all or none,
         with consecutive queue offsets; else as `append`. MESSAGE_ILLEGAL for a transaction's
         message or a batch topic."""
-        refused = self._refuse(message, now_ms)
+        refused = self._refusal_of(message, now_ms)
         if refused is not None:
             return refused
         if message.sys_flag & TRANSACTION_MASK or self._dispatcher.is_batch(message.topic):
@@ -257,8 +259,8 @@ class Store(StoreReader):
         offset = self._queues.table.next_offset(queue.slot) if queue is not None else 0
         appended = self._log.append_batch(message, QueueOffset(offset), now_ms)
         if appended.status is PutStatus.PUT_OK:
-            self._advance(message, offset + len(appended.log_offsets))
-        return self._appended(message, appended, now_ms)
+            self._set_next_offset(message, offset + len(appended.log_offsets))
+        return self._count_append(message, appended, now_ms)
 
     def when_safe(self, appended: Appended, copies: int = 1) -> Deferred[PutStatus]:
         """Resolves with the status for the sender: PUT_OK once the record is durable (under
@@ -498,7 +500,9 @@ class Store(StoreReader):
             self._files.remove(f"{self.config.root}/{ABORT_FILE}")
             self._files.sync_folder(self.config.root)
 
-    def _refuse(self, message: NewMessage, now_ms: int) -> Appended | None:
+    def _refusal_of(self, message: NewMessage, now_ms: int) -> Appended | None:
+        """The refusal of this message, which is counted; None if the store is writable, the queue's
+        name is legal and the topic is not being deleted."""
         status = self.refusal(now_ms)
         if status is not None:
             self.statistics.put_failed()
@@ -528,14 +532,17 @@ class Store(StoreReader):
             queue.next_offset = QueueOffset(queue.next_offset + count)
         return appended
 
-    def _advance(self, message: NewMessage, next_offset: int) -> None:
+    def _set_next_offset(self, message: NewMessage, next_offset: int) -> None:
+        """Set the next queue offset of the message's queue, which is added if it does not exist."""
         queue = self._queues.find(message.topic, message.queue_id)
         if queue is None:
             plain = self._dispatcher.is_plain(message.topic)
             queue = self._queues.add(message.topic, message.queue_id, plain)
         self._queues.table.set_next_offset(queue.slot, next_offset)
 
-    def _appended(self, message: NewMessage, appended: Appended, now_ms: int) -> Appended:
+    def _count_append(self, message: NewMessage, appended: Appended, now_ms: int) -> Appended:
+        """Count an append, and make its records visible or durable if it succeeded;
+        returns `appended`."""
         if appended.status is not PutStatus.PUT_OK:
             self.statistics.put_failed()
             return appended
@@ -553,7 +560,7 @@ class Store(StoreReader):
         if self._replicated is not None:
             self._replicated.grown()
 
-    def _flushed(self) -> None:
+    def _on_flushed(self) -> None:
         """Dispatch after a group commit: under SYNC_FLUSH messages become visible only now."""
         if self._is_sync:
             self._dispatch(self._now_ms)
@@ -561,11 +568,14 @@ class Store(StoreReader):
             self._replicated.flushed_on(self._now_ms)
 
     def _dispatch(self, now_ms: int) -> None:
+        """Dispatch the records that readers may see, and call the listeners of the queues that have
+        grown."""
         self._run_dispatcher(now_ms)
         self.notify_arrivals()
 
     def _run_dispatcher(self, now_ms: int) -> None:
-        """Dispatch what readers may see, and report no arrivals."""
+        """Dispatch the records that readers may see, without calls of listeners; no-op while the
+        log is being cut."""
         log = self._log
         if log.is_suspended:
             return  # the log is being cut, see truncation.py
@@ -578,7 +588,7 @@ class Store(StoreReader):
             return
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:
-            until = self._replicated.whole(until)
+            until = self._replicated.record_boundary_before(until)
         self._dispatcher.run(until, now_ms)
         if self._dispatcher.new_lives.is_news:
             self.notify_new_lives(now_ms)

@@ -58,7 +58,7 @@ class OpeningStopped(StoreError):
 
 @dataclass(slots=True, frozen=True)
 class Progress:
-    """Progress of a phase of a store's recovery; each phase begins at 0."""
+    """Progress of one phase of a store's recovery; each phase begins at 0."""
 
     phase: str
     """The work of the phase in English, for the log: "checking the log"."""
@@ -147,7 +147,8 @@ class Boundary(IntEnum):
 
 
 class FlushMode(Enum):
-    """The condition for acknowledging a send (RocketMQ: flushDiskType)."""
+    """Whether a send is acknowledged before or after its record is on the disk (RocketMQ:
+    flushDiskType)."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     """The record is in memory; it becomes durable later, and is visible to readers at once."""
@@ -210,7 +211,7 @@ class Appended:
 
 @dataclass(slots=True)
 class ReadResult:
-    """The result of a read of a queue."""
+    """The result of a read of a queue: status, records, and the queue offset for the next read."""
 
     status: ReadStatus
     next_queue_offset: QueueOffset
@@ -249,7 +250,7 @@ class QueueUnit:
 
 @dataclass(slots=True)
 class QueryResult:
-    """The result of a query by key."""
+    """The result of a query by key: the records found, and the last indexed record."""
 
     slices: list[memoryview] = field(default_factory=list)
     """The whole records that have the key, oldest first; entries of other keys with the same hash

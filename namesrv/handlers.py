@@ -198,11 +198,11 @@ def _register_broker(
     refused = registration_limits.refusal(broker)
     if refused is not None:
         return new_response(request, ResponseCode.SYSTEM_ERROR, refused)
-    yield from registration_limits.leave_out_long_ones(broker)
+    yield from registration_limits.remove_long_topics(broker)
     deletes = server.config.delete_topic_with_broker_registration
     delete_missing = deletes and not header.changes_only
     request.body = data = b""
-    _watch(server, peer)
+    _unregister_on_close(server, peer)
     done = yield from server.routes.register_in_steps(
         broker, peer, now_ms, delete_missing_topics=delete_missing
     )
@@ -219,8 +219,8 @@ def _register_broker(
 def _take_over(
     server: NameServer, broker: BrokerRegistration, peer: Peer, holder: str, now_ms: int
 ) -> None:
-    """Replace the holder of a broker id whose address refuses connections by the living broker that
-    claimed the id."""
+    """Unregister the address `holder`, which refuses connections, and register `broker`, which
+    claimed its broker id; no-op if the id has another holder by now, or `peer` is closed."""
     if peer.closed or server.routes.member_group(broker.name).get(broker.broker_id) != holder:
         return
     logger.warning(
@@ -231,13 +231,13 @@ def _take_over(
     def steps() -> Steps[None]:
         done = yield from server.routes.register_in_steps(broker, peer, now_ms)
         if done.refusal is None:
-            _watch(server, peer)
+            _unregister_on_close(server, peer)
             server.on_brokers_changed(done.notices)
 
     server.work(steps())
 
 
-def _watch(server: NameServer, peer: Peer) -> None:
+def _unregister_on_close(server: NameServer, peer: Peer) -> None:
     """Unregister a peer's brokers when its connection closes, however it closes."""
     if SEEN not in peer.context:
         peer.context[SEEN] = True
@@ -245,6 +245,8 @@ def _watch(server: NameServer, peer: Peer) -> None:
 
 
 def _order_topics(server: NameServer) -> Steps[bytes | None]:
+    """Return the key values of ordered topics as a JSON body, for a broker's registration; None if
+    there are none or returnOrderTopicConfigToBroker is not set."""
     if not server.config.return_order_topic_config_to_broker:
         return None
     table = server.key_values.namespace(ORDER_NAMESPACE)
@@ -312,8 +314,8 @@ def _put_key_value(
     try:
         saved = server.key_values.put(header.namespace, header.key, header.value)
     except ValueError as error:
-        return _not_saved(request, error)
-    return saved.map(functools.partial(_saved, request))
+        return _not_saved_answer(request, error)
+    return saved.map(functools.partial(_save_answer, request))
 
 
 def _get_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
@@ -339,17 +341,19 @@ def _delete_key_value(
     try:
         saved = server.key_values.delete(header.namespace, header.key)
     except ValueError as error:
-        return _not_saved(request, error)
-    return saved.map(functools.partial(_saved, request))
+        return _not_saved_answer(request, error)
+    return saved.map(functools.partial(_save_answer, request))
 
 
-def _saved(request: Command, error: OSError | None) -> Command:
+def _save_answer(request: Command, error: OSError | None) -> Command:
+    """The answer to a change that was saved, or not, with `error`."""
     if error is not None:
-        return _not_saved(request, error)
+        return _not_saved_answer(request, error)
     return new_response(request, ResponseCode.SUCCESS)
 
 
-def _not_saved(request: Command, error: Exception) -> Command:
+def _not_saved_answer(request: Command, error: Exception) -> Command:
+    """Log that a change was not saved; the answer with SYSTEM_ERROR."""
     logger.error("change by request code %d was not saved: %s", request.code, error)
     return new_response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
 
@@ -417,23 +421,25 @@ def _cluster_topics(
         return new_response(request, ResponseCode.SYSTEM_ERROR, "disable")
     if header is None:
         return _in_steps(request, {"topicList": []})
-    return _topics(request, server.routes.topics_of_cluster(header.cluster))
+    return _topic_list(request, server.routes.topics_of_cluster(header.cluster))
 
 
-def _flagged(wanted: Callable[[int], bool]) -> Handler:
-    """Build the handlers of 311, 312 and 313: list topics by their topicSysFlag."""
+def _topics_with_flag(wanted: Callable[[int], bool]) -> Handler:
+    """Build the handler of 311, 312 or 313: it lists the topics for whose topicSysFlag `wanted`
+    returns True."""
 
     def answer(
         server: NameServer, request: Command, peer: Peer, now_ms: int
     ) -> Command | Steps[Command]:
         if not server.config.enable_topic_list:
             return new_response(request, ResponseCode.SYSTEM_ERROR, "disable")
-        return _topics(request, server.routes.topics_with_flag(wanted))
+        return _topic_list(request, server.routes.topics_with_flag(wanted))
 
     return answer
 
 
-def _topics(request: Command, topics: Steps[list[str]]) -> Steps[Command]:
+def _topic_list(request: Command, topics: Steps[list[str]]) -> Steps[Command]:
+    """Answer with the names of topics, when their steps have ended."""
     names = yield from topics
     return (yield from _in_steps(request, {"topicList": names}))
 
@@ -508,9 +514,9 @@ _HANDLERS: dict[RequestCode, Handler] = {
     RequestCode.GET_KVLIST_BY_NAMESPACE: _list_key_values,
     RequestCode.GET_TOPICS_BY_CLUSTER: _cluster_topics,
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: _system_topics,
-    RequestCode.GET_UNIT_TOPIC_LIST: _flagged(is_unit),
-    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _flagged(has_unit_subscription),
-    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _flagged(has_unit_subscription_only),
+    RequestCode.GET_UNIT_TOPIC_LIST: _topics_with_flag(is_unit),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _topics_with_flag(has_unit_subscription),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _topics_with_flag(has_unit_subscription_only),
     RequestCode.UPDATE_NAMESRV_CONFIG: _update_config,
     RequestCode.GET_NAMESRV_CONFIG: _get_config,
     RequestCode.QUERY_DATA_VERSION: _data_version,

@@ -42,6 +42,8 @@ the error of the write."""
 
 @dataclass(frozen=True, slots=True)
 class _Change:
+    """A change of one key that waits for the next write of the table."""
+
     namespace: str
     key: str
     value: str | None
@@ -116,6 +118,8 @@ class KeyValues:
         return self._count
 
     def _change(self, namespace: str, key: str, value: str | None) -> Deferred[OSError | None]:
+        """Queue a change, and begin a write if none is under way. Raises ValueError
+        beyond MAX_WAITING."""
         if len(self._waiting) >= MAX_WAITING:
             raise ValueError(f"{MAX_WAITING} changes wait for the disk")
         result: Deferred[OSError | None] = Deferred()
@@ -126,6 +130,7 @@ class KeyValues:
         return result
 
     def _write(self) -> None:
+        """Begin to save a copy of the table with all waiting changes."""
         self._written, self._waiting = self._waiting, []
         table = dict(self._table)
         copied: set[str] = set()
@@ -143,9 +148,11 @@ class KeyValues:
                 items[one.key] = one.value
                 count, size = count + 1, size + _size_of(one.key, one.value)
         saved = self._save(partial(pieces_of, table))
-        saved.then(partial(self._saved, table, count, size))
+        saved.then(partial(self._on_saved, table, count, size))
 
-    def _saved(self, table: Table, count: int, size: int, error: OSError | None) -> None:
+    def _on_saved(self, table: Table, count: int, size: int, error: OSError | None) -> None:
+        """A write has ended: take `table` with its count and size, unless it failed, resolve the
+        changes, and begin the next write."""
         done, self._written = self._written, []
         if error is None:
             self._table, self._count, self._size = table, count, size
@@ -160,11 +167,11 @@ def pieces_of(table: Table) -> Iterator[bytes]:
     namespaces and keys sorted; `table` must not change meanwhile."""
     yield b'{\n\t"configTable":{'
     for number, namespace in enumerate(sorted(table)):
-        yield _lead(number, 2) + _text(namespace) + b":{"
+        yield _line_start(number, 2) + _json_text(namespace) + b":{"
         items = sorted(table[namespace].items())
         for at in range(0, len(items), PIECE_ITEMS):
             yield b"".join(
-                _lead(at + index, 3) + _text(key) + b":" + _text(value)
+                _line_start(at + index, 3) + _json_text(key) + b":" + _json_text(value)
                 for index, (key, value) in enumerate(items[at : at + PIECE_ITEMS])
             )
         yield b"\n\t\t}" if items else b"}"
@@ -177,11 +184,13 @@ def _size_of(*texts: str) -> int:
     return sum(max(kept_size(text), fastjson.text_size(text)) for text in texts)
 
 
-def _lead(number: int, depth: int) -> bytes:
+def _line_start(number: int, depth: int) -> bytes:
+    """The bytes before member `number` (from 0) of an object: a comma unless it is the first, a
+    line break, `depth` tabs."""
     return (b",\n" if number else b"\n") + b"\t" * depth
 
 
-def _text(value: str) -> bytes:
+def _json_text(value: str) -> bytes:
     return fastjson.dumps(value).encode("utf-8", "replace")
 
 

@@ -107,13 +107,14 @@ class NameServerNode:
         nothing runs then.
         """
         try:
-            await self._begin()
+            await self._open()
         except BaseException:
             await self.stop()
             raise
         logger.info("name server listens on %s", join(self._config.bind_address, self._port))
 
-    async def _begin(self) -> None:
+    async def _open(self) -> None:
+        """Load the key values, open the port and begin to scan. Raises as `start`."""
         dispatcher = Dispatcher()
         key_values = self._load_key_values()
         loop = asyncio.get_running_loop()
@@ -126,7 +127,7 @@ class NameServerNode:
             self._notify,
             self._save_config,
             self._probe,
-            self._work,
+            self._run_steps,
         )
         handlers.register(dispatcher, self._state)
         options = ServerOptions(
@@ -159,15 +160,18 @@ class NameServerNode:
                 parts.push_async_callback(self._server.stop)
 
     def _cancel_sending(self) -> None:
+        """Cancel the notices and probes under way."""
         for task in list(self._sending):
             task.cancel()
 
     async def _close_disk(self) -> None:
+        """Stop the disk thread, or abandon it if a write does not end within STOP_S."""
         disk, self._disk = self._disk, None
         if disk is not None and not await disk.close_within(STOP_S):
             logger.error("the disk did not finish a write of the key values in time: abandoned")
 
     def _scan(self) -> None:
+        """Unregister silent brokers, close their connections, and schedule the next scan."""
         # Scheduled first, so that an error below does not end the scans.
         interval_s = self._config.scan_not_active_broker_interval_ms / 1_000
         self._scanning = asyncio.get_running_loop().call_later(interval_s, self._scan)
@@ -196,6 +200,7 @@ class NameServerNode:
             task.add_done_callback(self._sending.discard)
 
     async def _send_all(self, address: str) -> None:
+        """Send the waiting notices of an address one after the other."""
         waiting = self._notices[address]
         try:
             while waiting:
@@ -204,6 +209,7 @@ class NameServerNode:
             del self._notices[address]
 
     async def _send(self, address: str, notice: Notice) -> None:
+        """Send a notice to an address; a failure is logged."""
         header = notice_header(notice)
         request = new_request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header, oneway=True)
         try:
@@ -214,6 +220,7 @@ class NameServerNode:
             )
 
     def _probe(self, address: str, refused: Callable[[int], None]) -> None:
+        """Begin to connect to an address, at most PROBES_MAX at a time; see `_connect`."""
         if address not in self._probed and len(self._probed) < PROBES_MAX:
             self._probed.add(address)
             task = asyncio.get_running_loop().create_task(self._connect(address, refused))
@@ -238,6 +245,7 @@ class NameServerNode:
             self._probed.discard(address)
 
     def _load_key_values(self) -> KeyValues:
+        """Read kvConfigPath; without a file there are no key values. Raises ConfigError."""
         path = Path(self._config.kv_config_path).expanduser()
         store = ConfigFiles(self._files, str(path.parent))
         try:
@@ -247,17 +255,17 @@ class NameServerNode:
         except (OSError, BadBody) as error:
             raise ConfigError(f"kvConfigPath={path} cannot be used: {error}") from None
         return KeyValues(
-            lambda pieces: self._elsewhere(lambda: store.replace(path.name, pieces)), table
+            lambda pieces: self._on_disk_thread(lambda: store.replace(path.name, pieces)), table
         )
 
-    def _elsewhere(self, work: Callable[[], None]) -> Deferred[OSError | None]:
+    def _on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]:
         """Run `work` on the disk thread; resolves with None or the error."""
         later: Deferred[OSError | None] = Deferred()
         assert self._disk is not None, "it is asked while it runs"
         self._disk.submit(work, later.resolve)
         return later
 
-    def _work(self, steps: Steps[None]) -> None:
+    def _run_steps(self, steps: Steps[None]) -> None:
         """Run steps on the loop, one per turn, until all are done."""
 
         def step() -> None:
@@ -271,7 +279,8 @@ class NameServerNode:
         step()
 
     def _save_config(self, properties: list[Property]) -> Deferred[OSError | None]:
-        return self._elsewhere(lambda: self._write_config(properties))
+        """Write changed properties on the disk thread; resolves with None or the error."""
+        return self._on_disk_thread(lambda: self._write_config(properties))
 
     def _write_config(self, changed: list[Property]) -> None:
         """Write changed properties back to the file. Runs on the disk thread."""

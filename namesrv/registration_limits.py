@@ -50,7 +50,7 @@ def refusal(broker: BrokerRegistration) -> str | None:
         haServerAddr=broker.ha_address,
         zone=broker.zone,
     )
-    if wrong is None and not _is_a_brokers(broker.topics.data_version):
+    if wrong is None and not _is_possible_version(broker.topics.data_version):
         wrong = "the data version is out of range"
     servers = broker.filter_servers or []
     if wrong is None and len(servers) > MAX_FILTER_SERVERS:
@@ -64,7 +64,8 @@ def refusal(broker: BrokerRegistration) -> str | None:
     return None
 
 
-def _is_a_brokers(version: DataVersion) -> bool:
+def _is_possible_version(version: DataVersion) -> bool:
+    """Whether a broker may have sent this version: its numbers are in range."""
     return (
         -1 <= version.state_version <= MAX_STATE_VERSION
         and 0 <= version.counter < MAX_COUNT
@@ -72,9 +73,10 @@ def _is_a_brokers(version: DataVersion) -> bool:
     )
 
 
-def leave_out_long_ones(broker: BrokerRegistration) -> Steps[None]:
-    """Remove from `broker.topics` the topics with a name over MAX_ANY_NAME_LENGTH and the mappings
-    over MAX_MAPPING, and log their numbers; yields between steps."""
+def remove_long_topics(broker: BrokerRegistration) -> Steps[None]:
+    """Remove from the registration's `broker.topics` the topics with a name over
+    MAX_ANY_NAME_LENGTH and the mappings over MAX_MAPPING, and log their numbers; yields between
+    steps."""
     table, mappings = broker.topics.topic_config_table, broker.topics.topic_queue_mapping_info_map
     long = [key for key, one in table.items() if len(one.topic_name) > MAX_ANY_NAME_LENGTH]
     large: list[str] = []

@@ -55,6 +55,9 @@ MAPPINGS_PER_STEP = 100
 
 @dataclass(slots=True)
 class _BrokerLiveInfo:
+    """A registered broker: its last sign of life, timeout, data version and connection (RocketMQ:
+    BrokerLiveInfo)."""
+
     broker_name: str
     broker_id: int
     updated_ms: int
@@ -64,6 +67,7 @@ class _BrokerLiveInfo:
     ha_address: str
 
     def expired(self, now_ms: int) -> bool:
+        """Whether the last sign of life is more than the timeout ago."""
         return self.updated_ms + self.timeout_ms < now_ms
 
 
@@ -116,12 +120,12 @@ class RouteTable(TopicQueues):
         late registrations of other brokers would pass for newer.
         """
         while True:
-            refusal = yield from self._refusal(broker)
+            refusal = yield from self._registration_refusal(broker)
             if broker.name not in self._dropped:
                 break
-            self._sweep_one(broker.name)
+            self._sweep_step(broker.name)
             yield
-        if self._conflicts(broker, now_ms):
+        if self._has_newer_holder(broker, now_ms):
             if self._groups[broker.name].broker_addrs[broker.broker_id] == broker.address:
                 return Registered()
             logger.warning(
@@ -157,11 +161,11 @@ class RouteTable(TopicQueues):
         first = first or broker.broker_id not in ids
         ids[broker.broker_id] = broker.address
         known = self.data_version(broker.cluster, broker.address)
-        self._take_live(broker, connection, now_ms)
+        self._record_live(broker, connection, now_ms)
         changed = first or known != broker.topics.data_version
         yield from self._take_topics(broker, group, changed, delete_missing_topics)
         if broker.broker_id != MASTER_ID:
-            self._tell_master(result, broker.cluster, ids)
+            self._set_master(result, broker.cluster, ids)
         if takes_lead:
             result.notices.append(new_lead(group, broker.ha_address))
         return result
@@ -187,7 +191,7 @@ class RouteTable(TopicQueues):
             return []
         live = self._live.pop((cluster, address), None)
         if live is not None:
-            self._unbind((cluster, address), live.connection)
+            self._unlink_connection((cluster, address), live.connection)
             name = live.broker_name
         self._filter_servers.pop((cluster, address), None)
         group = self._groups.get(name)
@@ -259,7 +263,7 @@ class RouteTable(TopicQueues):
         permission is shown as its master. With `zone` groups with a master in another zone are left
         out.
         """
-        queues = self._there(self._queues.get(topic, {}))
+        queues = self._of_existing_groups(self._queues.get(topic, {}))
         if not queues:
             return None
         groups = [copy(self._groups[name]) for name in queues]
@@ -336,7 +340,8 @@ class RouteTable(TopicQueues):
             if name not in self._dropped:
                 self._drop_queue(topic, name)
 
-    def _conflicts(self, broker: BrokerRegistration, now_ms: int) -> bool:
+    def _has_newer_holder(self, broker: BrokerRegistration, now_ms: int) -> bool:
+        """Whether the broker id is held by a live broker with a higher state version."""
         group = self._groups.get(broker.name)
         holder = None if group is None else group.broker_addrs.get(broker.broker_id)
         if holder is None:
@@ -346,7 +351,9 @@ class RouteTable(TopicQueues):
             return False
         return live.data_version.state_version > broker.topics.data_version.state_version
 
-    def _refusal(self, broker: BrokerRegistration) -> Steps[str | None]:
+    def _registration_refusal(self, broker: BrokerRegistration) -> Steps[str | None]:
+        """Return the remark that refuses a registration which the table's limits or an incomplete
+        topic table forbid; None if it is allowed. Yields between steps."""
         if broker.name in self._dropped:
             return None  # checked again, once the queues of the dropped group are removed
         group = self._groups.get(broker.name)
@@ -375,7 +382,10 @@ class RouteTable(TopicQueues):
     def _take_topics(
         self, broker: BrokerRegistration, group: BrokerData, changed: bool, delete_missing: bool
     ) -> Steps[None]:
-        """Take topics from a master, or from the lowest replica of a group of 5.x brokers."""
+        """Add the topics of a registration to its group in steps, and with `delete_missing` remove
+        the group's other topics, if the broker is the master, or the replica with the lowest id of
+        a group of 5.x brokers without a master. `changed`: the data version differs from the last
+        registration's."""
         is_master = broker.broker_id == MASTER_ID
         is_prime = (
             not is_master
@@ -419,7 +429,8 @@ class RouteTable(TopicQueues):
         is_there = self._groups.get(broker.name) is group
         return is_there and group.broker_addrs.get(broker.broker_id) == broker.address
 
-    def _take_live(self, broker: BrokerRegistration, connection: Hashable, now_ms: int) -> None:
+    def _record_live(self, broker: BrokerRegistration, connection: Hashable, now_ms: int) -> None:
+        """Record the broker's connection, timeout and version, and a sign of life at `now_ms`."""
         key = (broker.cluster, broker.address)
         before = self._live.get(key)
         if before is None:
@@ -431,7 +442,7 @@ class RouteTable(TopicQueues):
                 broker.cluster,
             )
         else:
-            self._unbind(key, before.connection)
+            self._unlink_connection(key, before.connection)
         self._live[key] = _BrokerLiveInfo(
             broker.name,
             broker.broker_id,
@@ -447,13 +458,15 @@ class RouteTable(TopicQueues):
         elif broker.filter_servers is not None:
             self._filter_servers.pop(key, None)
 
-    def _tell_master(self, result: Registered, cluster: str, ids: dict[int, str]) -> None:
+    def _set_master(self, result: Registered, cluster: str, ids: dict[int, str]) -> None:
+        """Set the master's addresses in `result`, if the group's master is registered."""
         address = ids.get(MASTER_ID)
         live = None if address is None else self._live.get((cluster, address))
         if live is not None:
             result.master_address, result.master_ha_address = address, live.ha_address
 
-    def _unbind(self, key: BrokerKey, connection: Hashable) -> None:
+    def _unlink_connection(self, key: BrokerKey, connection: Hashable) -> None:
+        """Forget that this connection belongs to a broker."""
         bound = self._connections.get(connection)
         if bound is not None:
             bound.discard(key)
@@ -461,6 +474,7 @@ class RouteTable(TopicQueues):
                 del self._connections[connection]
 
     def _drop_group(self, name: str) -> None:
+        """Remove a group from groups and clusters; `sweep` removes its queues."""
         del self._groups[name]
         for cluster in [key for key, names in self._clusters.items() if name in names]:
             self._clusters[cluster].discard(name)

@@ -43,14 +43,14 @@ class TopicQueues:
         """Names of all topics that a group serves, unordered; a new list."""
         if not self._dropped:
             return list(self._queues)
-        return [topic for topic, queues in self._queues.items() if self._there(queues)]
+        return [topic for topic, queues in self._queues.items() if self._of_existing_groups(queues)]
 
     def topics_with_flag(self, wanted: Callable[[int], bool]) -> Steps[list[str]]:
         """Return the names, unordered, of the topics for whose topicSysFlag (of the first group
         that has the topic) `wanted` returns True; yields after each TOPICS_PER_STEP topics."""
         found: list[str] = []
         for number, topic in enumerate(self.topics(), 1):
-            queues = self._there(self._queues.get(topic, {}))
+            queues = self._of_existing_groups(self._queues.get(topic, {}))
             if queues and wanted(next(iter(queues.values())).topic_sys_flag):
                 found.append(topic)
             if number % TOPICS_PER_STEP == 0:
@@ -73,10 +73,12 @@ class TopicQueues:
         return self._queue_count + count <= MAX_QUEUE_DATAS and self.size + size <= MAX_SIZE
 
     def _size_of(self, topic: str) -> int:
-        """Estimated bytes of another broker's queues of a topic."""
+        """Estimated bytes of one broker group's row of a topic."""
         return _QUEUE_SIZE + (0 if topic in self._queues else _TOPIC_SIZE + kept_size(topic))
 
     def _put_mapping(self, topic: str, name: str, info: dict[str, object]) -> None:
+        """Set the mapping of a static topic in the group `name`, unless the limit of
+        bytes is exceeded."""
         size = mapping_size(info)
         if self.size + size <= MAX_SIZE:
             self._drop_mapping(topic, name)
@@ -84,6 +86,7 @@ class TopicQueues:
             self.size += size
 
     def _drop_mapping(self, topic: str, name: str) -> None:
+        """Remove the mapping of a static topic in the group `name`, if there is one."""
         mappings = self._mappings.get(topic, {})
         info = mappings.pop(name, None)
         if info is not None:
@@ -100,23 +103,26 @@ class TopicQueues:
         """Remove the queues of removed groups, TOPICS_PER_STEP at each step of the iterator.
         Requests do not see these queues."""
         while self._dropped:
-            self._sweep_one(next(iter(self._dropped)))
+            self._sweep_step(next(iter(self._dropped)))
             yield
 
-    def _sweep_one(self, name: str) -> None:
+    def _sweep_step(self, name: str) -> None:
+        """Remove up to TOPICS_PER_STEP queues of the removed group `name`."""
         topics = self._dropped[name]
         for _ in range(min(TOPICS_PER_STEP, len(topics))):
             self._remove_queue(topics.pop(), name)
         if not topics:
             del self._dropped[name]
 
-    def _there(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
-        """Filter the queues of groups that exist."""
+    def _of_existing_groups(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
+        """The queues of groups that were not removed."""
         if self._dropped.keys().isdisjoint(queues):
             return queues
         return {name: queue for name, queue in queues.items() if name not in self._dropped}
 
     def _set_permission(self, name: str, change: Callable[[int], int]) -> Steps[int]:
+        """Set the permission of each topic of the group `name` to the result of `change`, in steps;
+        returns the number of topics."""
         topics = list(self._topics_of.get(name, ()))
         for number, topic in enumerate(topics, 1):
             queue = self._queues.get(topic, {}).get(name)
@@ -127,6 +133,7 @@ class TopicQueues:
         return len(topics)
 
     def _put_queue(self, topic: str, queue: QueueData) -> None:
+        """Set the row of a topic in the group of `queue`."""
         size = self._size_of(topic)
         queues = self._queues.setdefault(topic, {})
         if queue.broker_name not in queues:
@@ -136,6 +143,8 @@ class TopicQueues:
         queues[queue.broker_name] = queue
 
     def _remove_queue(self, topic: str, name: str) -> None:
+        """Remove the row and mapping of a topic in the group `name`; the group's list of
+        topics stays."""
         queues = self._queues[topic]
         del queues[name]
         self._queue_count -= 1
@@ -145,6 +154,8 @@ class TopicQueues:
         self._drop_mapping(topic, name)
 
     def _drop_queue(self, topic: str, name: str) -> None:
+        """Remove the row and mapping of a topic in the group `name`, also from the
+        group's list of topics."""
         self._remove_queue(topic, name)
         topics = self._topics_of[name]
         topics.discard(topic)

@@ -146,7 +146,7 @@ def _row(
     one: kernel.Record, location: str, epochs: Any, confirmed_end: int | None
 ) -> dict[str, Any]:
     pairs = parse_properties(one.properties)
-    number = epochs.at(LogOffset(one.log_offset)) if epochs else None
+    number = epochs.index_at(LogOffset(one.log_offset)) if epochs else None
     same = (
         "queue_id", "queue_offset", "log_offset", "size", "flag", "sys_flag", "reconsume_times",
         "prepared_transaction_offset", "body_crc", "body",

@@ -12,7 +12,7 @@ import struct
 from typing import Any
 
 import pytest
-from bench.bench_store import address
+from bench.bench_store import c_buffer
 
 from turbopump.net.wire.sql.compiler import compile_sql
 from turbopump.pyx import queue, record
@@ -37,7 +37,8 @@ _logs: dict[int, tuple[mmap.mmap, int, int, bytes]] = {}
 
 
 def log_of(size: int) -> tuple[mmap.mmap, int, int, bytes]:
-    """Return (memory, end of the records, number, their queue's units), made once."""
+    """Make a log of records with bodies of `size` bytes, once: (memory, position of the end of the
+    records, number of records, units of their queue)."""
     if size not in _logs:
         memory = mmap.mmap(-1, LOG_BYTES)
         region, at, count, units = Region(memory), 0, 0, []
@@ -73,6 +74,7 @@ def log_of(size: int) -> tuple[mmap.mmap, int, int, bytes]:
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @pytest.mark.parametrize("size", [128, 1024])
 def test_filter(measure: Any, size: int, expression: str) -> None:
+    """Measure the messages per second that the filter examines."""
     memory, end, count, units = log_of(size)
     log, units_region, compiled = (
         Region(memory),
@@ -102,7 +104,8 @@ def test_filter(measure: Any, size: int, expression: str) -> None:
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_filter_limit(measure: Any, limits: ctypes.CDLL, size: int) -> None:
+    """Measure the C loop that searches the same records for one property."""
     memory, end, count, _units = log_of(size)
-    place = address(memory)
+    place = c_buffer(memory)
     assert limits.limit_filter(place, end) in (count // 100, count // 100 + 1)
     measure(f"filter, {size} B", lambda: limits.limit_filter(place, end), count)

@@ -43,7 +43,8 @@ RESPONSE_S: Final = 30.0
 TURBOPUMP: Final = str(Path(sys.executable).with_name("turbopump"))
 
 
-def _head(method: str, client_id: str) -> bytes:
+def _call_header(method: str, client_id: str) -> bytes:
+    """Encode the header fields of a call of this method, as RocketMQ's Java client sends them."""
     return pairs(
         [
             (b":method", b"POST"),
@@ -76,7 +77,7 @@ def _settings(number: int) -> bytes:
     return framed(message_class("TelemetryCommand")(settings=settings).SerializeToString())
 
 
-class Idle:
+class IdleClient:
     """A client that waits on its stream."""
 
     def __init__(self, port: int, number: int) -> None:
@@ -84,17 +85,18 @@ class Idle:
         self.socket = socket.create_connection(("127.0.0.1", port))
         client_id = f"host@{number}@1@abcdefghij"
         self._stream = self._session.request(
-            _head("Telemetry", client_id), _settings(number), False
+            _call_header("Telemetry", client_id), _settings(number), False
         )
         kind = ClientType.PRODUCER if number % 2 else ClientType.SIMPLE_CONSUMER
         beat = message_class("HeartbeatRequest")(client_type=kind).SerializeToString()
-        self._session.request(_head("Heartbeat", client_id), framed(beat), True)
+        self._session.request(_call_header("Heartbeat", client_id), framed(beat), True)
         self.socket.sendall(self._session.take()[0])
         self.socket.setblocking(False)
         self.responses: set[int] = set()
 
     def read(self) -> bool:
-        """Read the available data; return whether both calls are answered."""
+        """Read the available data; return whether both the Telemetry stream and the
+        heartbeat are answered."""
         data = self.socket.recv(WINDOW)
         if not data:
             raise ConnectionError("the broker closed a client")
@@ -107,12 +109,12 @@ class Idle:
         return len(self.responses) == 2
 
 
-def _begin(port: int, count: int) -> list[Idle]:
+def _connect_clients(port: int, count: int) -> list[IdleClient]:
     """Connect `count` clients and wait until they have their settings."""
-    clients: list[Idle] = []
+    clients: list[IdleClient] = []
     for first in range(0, count, CONNECTING):
         waiting = selectors.DefaultSelector()
-        some = [Idle(port, number) for number in range(first, min(first + CONNECTING, count))]
+        some = [IdleClient(port, number) for number in range(first, min(first + CONNECTING, count))]
         for one in some:
             waiting.register(one.socket, selectors.EVENT_READ, one)
         until = time.monotonic() + RESPONSE_S
@@ -154,6 +156,7 @@ def _broker() -> Iterator[tuple[int, int]]:
 
 
 def _await_listening(port: int) -> None:
+    """Wait until the broker accepts connections; raises OSError after ANSWER_S."""
     until = time.monotonic() + RESPONSE_S
     while True:
         try:
@@ -166,6 +169,7 @@ def _await_listening(port: int) -> None:
 
 
 def _anonymous_mb(pid: int) -> float:
+    """Anonymous memory of a process in MB (RssAnon)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024
@@ -173,6 +177,7 @@ def _anonymous_mb(pid: int) -> float:
 
 
 async def _make_topic(port: int) -> None:
+    """Make the topic at the broker. Raises RuntimeError."""
     header = CreateTopicRequest(TOPIC, 8, 8, 6, "SINGLE_TAG")
     made = new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
     response = await (await connect(f"127.0.0.1:{port}")).ask(made)
@@ -203,7 +208,7 @@ def main() -> int:
         asyncio.run(_make_topic(port))
         asyncio.run(_send(port))
         before_mb = _anonymous_mb(pid)
-        clients = _begin(port, count)
+        clients = _connect_clients(port, count)
         time.sleep(SETTLE_S)
         after_mb = _anonymous_mb(pid)
         times_ms = asyncio.run(_send(port))

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.replication.loop import bare, build
+from bench.replication.loop import build, measure_bare
 from bench.replication.pairs import Copied, Measured, measured
 from bench.replication.report import Results, markdown
 from bench.versus.__main__ import rocketmq_version, write
@@ -33,13 +33,15 @@ def arguments() -> argparse.Namespace:
 
 
 def _copied_line(copied: Copied) -> str:
+    """The result of a catch-up as a line for people."""
     return (
         f"{copied.bytes_per_s / 1e6:7,.0f} MB/s a replica; CPU a GB:"
         f" master {copied.master_cpu_s:5.2f} s, replica {copied.replica_cpu_s:5.2f} s"
     )
 
 
-def _lines(found: Measured) -> list[str]:
+def _result_lines(found: Measured) -> list[str]:
+    """The result of a side as lines for people."""
     return [
         _copied_line(found.copied),
         *(
@@ -60,13 +62,13 @@ def run(chosen: argparse.Namespace, folder: Path) -> Results:
         for replicas in chosen.replicas:
             for side in sides:
                 if side == BOUND:
-                    loop = bare(program, folder, size, replicas)
+                    loop = measure_bare(program, folder, size, replicas)
                     results.loops.setdefault(replicas, []).append(loop)
                     lines = [_copied_line(loop)]
                 else:
                     found = measured(side, replicas, size, chosen.seconds)
                     results.pairs.setdefault((replicas, side), []).append(found)
-                    lines = _lines(found)
+                    lines = _result_lines(found)
                 for line in lines:
                     took = time.monotonic() - begin
                     print(f"{took:5.0f} s  {side:9} {replicas}  {line}", flush=True)

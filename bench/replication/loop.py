@@ -16,15 +16,15 @@ PIECE = 262_144
 
 
 def build(folder: Path) -> Path:
-    """Compile the loop."""
+    """Compile bench/sendfile.c into the folder; return the program."""
     program = folder / "sendfile"
     command = ["gcc", "-O3", "-std=gnu11", "-o", str(program), str(SOURCE)]
     subprocess.run(command, check=True)
     return program
 
 
-def bare(program: Path, folder: Path, size: int, replicas: int) -> Copied:
-    """Measure the loop with that many receivers."""
+def measure_bare(program: Path, folder: Path, size: int, replicas: int) -> Copied:
+    """Send a file of `size` bytes to `replicas` receivers with the bare loop, and measure it."""
     source, target = folder / "source", folder / "target"
     try:
         with source.open("wb") as file:

@@ -76,8 +76,8 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Look:
-    """The replicas' acknowledged log offsets and the used CPU, at one time."""
+class ProgressSample:
+    """A sample: the replicas' acknowledged log offsets and the CPU time used up to then."""
 
     at_s: float
     ends: tuple[int, ...]
@@ -116,7 +116,7 @@ def cpu_s(process: Process) -> float:
 
 
 class Pair:
-    """A name server, a master, and later its replicas."""
+    """The processes of a group: a name server, a master, and later its replicas."""
 
     def __init__(self, kind: Kind, folder: Path) -> None:
         self._kind, self._folder = kind, folder
@@ -128,15 +128,20 @@ class Pair:
         """Port and process."""
 
     def _start_master(self, settings: dict[str, str]) -> Process:
+        """Start the master with these broker properties, and wait until it answers."""
         folder = self._folder / "master"
         settings = {"brokerIP2": "127.0.0.1", **PATIENT, **settings}
         master = self._kind.broker(self.ports, folder, folder / "store", settings)
         groups.wait_ready(groups.Group(self.ports, [self._namesrv, master]))
         # The name server may still have the broker that was there before.
-        self._until("the master answers", lambda: ask(self.ports.broker, RUNTIME_INFO) is not None)
+        self._wait_until(
+            "the master answers", lambda: ask(self.ports.broker, RUNTIME_INFO) is not None
+        )
         return master
 
-    def _until(self, what: str, holds: Callable[[], bool], timeout_s: float = READY_S) -> None:
+    def _wait_until(self, what: str, holds: Callable[[], bool], timeout_s: float = READY_S) -> None:
+        """Wait until `holds` returns True; raises RuntimeError after `timeout_s`, with `what` and
+        the ends of the logs."""
         deadline = time.monotonic() + timeout_s
         while not holds():
             if time.monotonic() > deadline:
@@ -155,12 +160,12 @@ class Pair:
         the last.
         """
         for _ in range(count):
-            self._add()
-        self._until("all are connected", lambda: len(acked(self.ports.broker)) == count)
+            self._start_replica()
+        self._wait_until("all are connected", lambda: len(acked(self.ports.broker)) == count)
         for _, process in self.replicas:
             process.child.send_signal(signal.SIGSTOP)
 
-    def _add(self) -> None:
+    def _start_replica(self) -> None:
         number = len(self.replicas) + 1
         ports = Ports(self.ports.namesrv, free_port(BROKER_AND_HA))
         folder = self._folder / f"replica-{number}"
@@ -205,10 +210,11 @@ class Pair:
             raise RuntimeError(f"the master's log is not filled\n{self.master.tail()}")
         return float(end / messages)
 
-    def _look(self) -> Look:
+    def _sample(self) -> ProgressSample:
+        """The replicas' acknowledged log offsets and the CPU time of both sides, now."""
         ends = acked(self.ports.broker)
         missing = len(self.replicas) - len(ends)
-        return Look(
+        return ProgressSample(
             time.perf_counter(),
             tuple(max(0, end) for end in ends) + (0,) * missing,
             cpu_s(self.master),
@@ -222,20 +228,20 @@ class Pair:
         """
         os.sync()  # so that the disk has finished the filling
         count, end = len(self.replicas), log_end(self.ports.broker)
-        first = last = self._look()
+        first = last = self._sample()
         for _, process in self.replicas:
             process.child.send_signal(signal.SIGCONT)
         deadline = time.monotonic() + COPY_S
         while max(last.ends) < end and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-            last = self._look()
+            last = self._sample()
         moved = sum(last.ends) - sum(first.ends)
         if max(last.ends) < end or moved * 2 < end * count:
             raise RuntimeError(
                 f"replicas began at {first.ends} and were at {last.ends} when the first of them"
                 f" had all {end}: no time in which all of them copied most of it"
             )
-        self._until("all have the log", lambda: self._have(end), COPY_S)
+        self._wait_until("all have the log", lambda: self._have_log(end), COPY_S)
         seconds = last.at_s - first.at_s
         rate = moved / count / seconds
         return Copied(
@@ -245,13 +251,14 @@ class Pair:
             rate / message_size,
         )
 
-    def _have(self, end: int) -> bool:
-        """Whether the master and the replicas report that all replicas have the log."""
+    def _have_log(self, end: int) -> bool:
+        """Whether the master and the replicas report that all replicas have the log up to `end`."""
         own = [log_end(port) for port, _ in self.replicas]
         return min([*acked(self.ports.broker), *own]) >= end
 
     def make_sync(self) -> None:
-        """Let each later send wait for all replicas."""
+        """Let each later send wait for all replicas (SYNC_MASTER, inSyncReplicas); returns when all
+        are in sync."""
         count = len(self.replicas)
         settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": str(count + 1)}
         if self._kind.name == "rocketmq":
@@ -263,7 +270,9 @@ class Pair:
             self.master.stop()
             self.master = self._start_master(settings)
         end = log_end(self.ports.broker)
-        self._until("all are in sync", lambda: len(self._look().ends) == count and self._have(end))
+        self._wait_until(
+            "all are in sync", lambda: len(self._sample().ends) == count and self._have_log(end)
+        )
 
     def sent(self, *options: str) -> Sent:
         """Run a load; return its result with the processor time of both sides."""
@@ -284,7 +293,8 @@ class Pair:
 
 @contextmanager
 def pair(kind: Kind) -> Iterator[Pair]:
-    """Run a master, and remove everything afterwards."""
+    """Run a name server and a master of this kind in a temporary folder, which is removed
+    afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="replication-"))
     try:
         running = Pair(kind, folder)

@@ -28,19 +28,20 @@ class Results:
     pairs: dict[tuple[int, str], list[Measured]] = field(default_factory=dict)
 
     def loop(self, replicas: int, figure: Callable[[Copied], float]) -> float | None:
-        """Return the median of a figure of the bare loop."""
+        """Return the median of a figure of the bare loop with that number of replicas;
+        None if not measured."""
         found = self.loops.get(replicas)
         return statistics.median(map(figure, found)) if found else None
 
     def copied(self, replicas: int, side: str, figure: Callable[[Copied], float]) -> float | None:
-        """Return the median of a figure of a catch-up."""
+        """Return the median of a figure of a side's catch-up; None if not measured."""
         found = self.pairs.get((replicas, side))
         return statistics.median(figure(one.copied) for one in found) if found else None
 
     def sent(
         self, replicas: int, side: str, load: str, figure: Callable[[Sent], float]
     ) -> float | None:
-        """Return the median of a figure of a load."""
+        """Return the median of a figure of a side's load of sends; None if not measured."""
         found = self.pairs.get((replicas, side))
         return statistics.median(figure(one.sent[load]) for one in found) if found else None
 
@@ -50,7 +51,7 @@ class Results:
         return sorted({*self.loops, *(replicas for replicas, _ in self.pairs)})
 
 
-def _rate(copied: Copied) -> float:
+def _bytes_per_s(copied: Copied) -> float:
     return copied.bytes_per_s
 
 
@@ -61,19 +62,21 @@ def _per_cpu_s(copied: Copied) -> float:
 
 
 def _ratio(one: float | None, other: float | None) -> float | None:
+    """`one` / `other`; None if either is missing or `other` is 0."""
     return one / other if one is not None and other else None
 
 
-def _times(one: float | None, other: float | None) -> str:
+def _times_text(one: float | None, other: float | None) -> str:
     ratio = _ratio(one, other)
     return NOT_MEASURED if ratio is None else f"{ratio:.1f}x"
 
 
-def _percent(ratio: float | None) -> str:
+def _percent_text(ratio: float | None) -> str:
     return NOT_MEASURED if ratio is None else f"{ratio:.0%}"
 
 
-def _targets(results: Results) -> list[str]:
+def _target_lines(results: Results) -> list[str]:
+    """The table of targets and whether they are met, as Markdown lines."""
     lines = ["| target | wanted | reached | |", "|---|---|---|---|"]
 
     def add(what: str, wanted: float, reached: float | None, show: Callable[..., str]) -> None:
@@ -85,18 +88,18 @@ def _targets(results: Results) -> list[str]:
 
     for count in results.counts:
         ours, theirs = (
-            [results.copied(count, side, figure) for figure in (_rate, _per_cpu_s)]
+            [results.copied(count, side, figure) for figure in (_bytes_per_s, _per_cpu_s)]
             for side in (OURS, THEIRS)
         )
         messages = [
             results.copied(count, side, lambda one: one.messages_per_s) for side in (OURS, THEIRS)
         ]
-        to = f"catch-up of {_replicas(count)}"
+        to = f"catch-up of {_replicas_text(count)}"
         add(
             f"{to}, of the loop's rate",
             OF_LOOP,
-            _ratio(ours[0], results.loop(count, _rate)),
-            _percent,
+            _ratio(ours[0], results.loop(count, _bytes_per_s)),
+            _percent_text,
         )
         add(f"{to}: messages a second, times RocketMQ", TIMES, _ratio(*messages), times)
         add(
@@ -104,11 +107,11 @@ def _targets(results: Results) -> list[str]:
         )
     for count in results.counts:
         for load in LOADS:
-            to = f"{load} sends to {_replicas(count)}"
+            to = f"{load} sends to {_replicas_text(count)}"
             ours, theirs = (
                 [
                     results.sent(count, side, load, figure)
-                    for figure in (lambda one: one.messages_per_s, _all_cpu(count))
+                    for figure in (lambda one: one.messages_per_s, _total_cpu_us(count))
                 ]
                 for side in (OURS, THEIRS)
             )
@@ -124,22 +127,24 @@ def _targets(results: Results) -> list[str]:
     return [*lines, ""]
 
 
-def _all_cpu(count: int) -> Callable[[Sent], float]:
+def _total_cpu_us(count: int) -> Callable[[Sent], float]:
+    """A function for the CPU time in us of a message at the master and all `count` replicas."""
     return lambda one: one.master_cpu_us + count * one.replica_cpu_us
 
 
-def _replicas(count: int) -> str:
+def _replicas_text(count: int) -> str:
     return "1 replica" if count == 1 else f"{count} replicas"
 
 
-def _catch_up(results: Results) -> list[str]:
+def _catch_up_lines(results: Results) -> list[str]:
+    """The table of catch-ups, as Markdown lines."""
     lines = [
         "| catch-up | MB/s of each replica | of the loop | messages/s of each | CPU a GB: master"
         " | replica | messages a CPU second |",
         "|---|---|---|---|---|---|---|",
     ]
     for count in results.counts:
-        loop = results.loop(count, _rate)
+        loop = results.loop(count, _bytes_per_s)
         cells = [
             number(value)
             for value in (
@@ -149,10 +154,11 @@ def _catch_up(results: Results) -> list[str]:
             )
         ]
         lines.append(
-            f"| bare loop, {_replicas(count)} | {cells[0]} | | | {cells[1]} s | {cells[2]} s | |"
+            f"| bare loop, {_replicas_text(count)} | {cells[0]} | | | {cells[1]} s"
+            f" | {cells[2]} s | |"
         )
         for side, name in ((THEIRS, "RocketMQ"), (OURS, "Turbopump")):
-            rate = results.copied(count, side, _rate)
+            rate = results.copied(count, side, _bytes_per_s)
             values = [
                 results.copied(count, side, figure)
                 for figure in (
@@ -164,14 +170,15 @@ def _catch_up(results: Results) -> list[str]:
             ]
             messages, master, replica, per_cpu = map(number, values)
             lines.append(
-                f"| {name}, {_replicas(count)} | {number(rate and rate / 1e6)}"
-                f" | {_percent(_ratio(rate, loop))} | {messages} | {master} s | {replica} s"
+                f"| {name}, {_replicas_text(count)} | {number(rate and rate / 1e6)}"
+                f" | {_percent_text(_ratio(rate, loop))} | {messages} | {master} s | {replica} s"
                 f" | {per_cpu} |"
             )
     return [*lines, ""]
 
 
-def _sends(results: Results) -> list[str]:
+def _send_lines(results: Results) -> list[str]:
+    """The table of sends that wait for all replicas, as Markdown lines."""
     lines = [
         "| sends that wait for all replicas | RocketMQ msg/s | Turbopump msg/s | times"
         " | p50 / p99 us, RocketMQ | p50 / p99 us, Turbopump"
@@ -197,13 +204,13 @@ def _sends(results: Results) -> list[str]:
                 rates.append(found[0])
                 latencies.append(f"{number(found[1])} / {number(found[2])}")
                 cpus.append(f"{number(found[3])}, {number(found[4])}")
-                sums.append(results.sent(count, side, load, _all_cpu(count)))
+                sums.append(results.sent(count, side, load, _total_cpu_us(count)))
                 if found[5]:
-                    refused.append(f"{load} to {_replicas(count)}: {side} {found[5]:.2%}")
+                    refused.append(f"{load} to {_replicas_text(count)}: {side} {found[5]:.2%}")
             lines.append(
-                f"| {load}, {_replicas(count)} | {number(rates[0])} | {number(rates[1])}"
-                f" | {_times(rates[1], rates[0])} | {latencies[0]} | {latencies[1]}"
-                f" | {cpus[0]} | {cpus[1]} | {_times(sums[0], sums[1])} |"
+                f"| {load}, {_replicas_text(count)} | {number(rates[0])} | {number(rates[1])}"
+                f" | {_times_text(rates[1], rates[0])} | {latencies[0]} | {latencies[1]}"
+                f" | {cpus[0]} | {cpus[1]} | {_times_text(sums[0], sums[1])} |"
             )
     if refused:
         lines += ["", "Requests answered with an error: " + "; ".join(refused) + "."]
@@ -211,11 +218,13 @@ def _sends(results: Results) -> list[str]:
 
 
 def markdown(results: Results, size: int, rocketmq: str, rounds: int, seconds: float) -> str:
-    """Return the section of docs/results/tables.md."""
+    """Return the tables of all results and the method as Markdown, for docs/results/tables.md."""
     how = f"""Measured with `python -m bench.replication`: {rounds} round{"s" if rounds > 1 else ""}, {size >> 20} MB of messages of {BODY} B by default HA, all processes on one machine of {os.cpu_count()} cores
 (Linux {platform.release()}). Both brokers with their defaults (RocketMQ {rocketmq}: JVM heap 2 GB, G1): replicas that have nothing stand still
 while the master is filled; the time counts from when they go on to when the first has all; bytes and messages are of each replica, processor time is per gigabyte and replica. The loop sends
 a file by `sendfile` in pieces of {PIECE >> 10} KB to receivers that write it (`bench/sendfile.c`). Sends are of {BODY} B, {seconds:g} s each load, and wait for all
 replicas (SYNC_MASTER, inSyncReplicas); connections x requests in flight. Turbopump {version("turbopump")}, Python {platform.python_version()}, uvloop {version("uvloop")}.
 """  # noqa: E501
-    return "\n".join([how, *_targets(results), *_catch_up(results), *_sends(results)])
+    return "\n".join(
+        [how, *_target_lines(results), *_catch_up_lines(results), *_send_lines(results)]
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.spark_scan import scans
-from bench.spark_scan.filled import Counts, filled
+from bench.spark_scan.filled import Counts, fill_store
 from bench.versus.__main__ import write
 
 BEGIN, END = "<!-- spark: begin -->", "<!-- spark: end -->"
@@ -25,8 +25,8 @@ WANTED_BYTES_PER_S = 1e9
 _UNITS = {"": 1, "MB": 10**6, "GB": 10**9}
 
 
-def size_of(text: str) -> int:
-    """Parse `10GB`, `500MB` or bytes."""
+def parse_size(text: str) -> int:
+    """Parse a size such as `10GB`, `500MB` or a number of bytes, into bytes."""
     found = re.fullmatch(r"(\d+)(MB|GB|)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text} is no size like 10GB")
@@ -36,7 +36,9 @@ def size_of(text: str) -> int:
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark_scan", description=__doc__)
-    parser.add_argument("--bytes", type=size_of, default=10**9, help="size of the log, like 10GB")
+    parser.add_argument(
+        "--bytes", type=parse_size, default=10**9, help="size of the log, like 10GB"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024], help="sizes of bodies")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3, help="runs; the best counts")
@@ -64,6 +66,8 @@ def differences(counts: Counts, sums: dict[str, int]) -> list[str]:
 
 
 def _scan_cells(rows: int, sides: dict[str, dict[str, float]]) -> str:
+    """The cells of a row: rows per second of our source, of Parquet, their ratio, CPU
+    us per row."""
     ours, parquet = sides["ours"], sides.get("parquet")
     micros = [f"{ours[name] / rows * 1e6:.2f}" for name in ("jvm_s", "workers_s")]
     theirs = ["", "", ""]
@@ -121,13 +125,13 @@ def run(chosen: argparse.Namespace, folder: Path) -> int:
     def say(line: str) -> None:
         print(f"{time.monotonic() - begin:5.0f} s  {line}", flush=True)
 
-    counts = filled(folder, chosen.bytes, chosen.sizes)
+    counts = fill_store(folder, chosen.bytes, chosen.sizes)
     say(f"store: {json.dumps(vars(counts))}")
-    plain = scans.without_spark(folder, chosen.rounds)
+    plain = scans.measure_without_spark(folder, chosen.rounds)
     say(", ".join(f"{name}: {rate / 1e9:.2f} GB/s" for name, rate in plain.items()))
     found = []
     for cores in chosen.cores:
-        found.append(scans.in_process(folder, cores, chosen.rounds))
+        found.append(scans.measure_in_process(folder, cores, chosen.rounds))
         say(json.dumps(found[-1]))
         wrong = differences(counts, found[-1]["sums"])
         if wrong:

@@ -26,7 +26,7 @@ GET_MAX_OFFSET = 30
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts by both sides."""
+    """Counts of the stored messages and bytes, by the load generator and by the broker."""
 
     sent: int
     """Messages whose acknowledgement the generator received."""
@@ -42,20 +42,21 @@ class Counts:
     seconds: float
 
 
-def store_of(folder: Path) -> Path:
-    """Return the folder of the store."""
+def store_folder(folder: Path) -> Path:
+    """Return the path of the filled store inside `folder`."""
     return folder / STORE
 
 
-def filled(folder: Path, wanted_bytes: int, sizes: list[int]) -> Counts:
-    """Return the counts of a store of about that many bytes, shared equally by the body sizes."""
+def fill_store(folder: Path, wanted_bytes: int, sizes: list[int]) -> Counts:
+    """Fill the store in `folder` with about `wanted_bytes` of log, shared equally by the body
+    sizes, unless an earlier run has; return its counts."""
     kept = folder / COUNTS
     if kept.exists():
         return Counts(**json.loads(kept.read_text()))
     for name in (SERVER, STORE):
         shutil.rmtree(folder / name, ignore_errors=True)
     ports = Ports.free()
-    group = groups.start(groups.Turbopump(), ports, folder / SERVER, store_of(folder))
+    group = groups.start(groups.Turbopump(), ports, folder / SERVER, store_folder(folder))
     try:
         counts = _fill(group, wanted_bytes, sizes)
     finally:
@@ -65,11 +66,12 @@ def filled(folder: Path, wanted_bytes: int, sizes: list[int]) -> Counts:
 
 
 def _fill(group: Group, wanted_bytes: int, sizes: list[int]) -> Counts:
+    """Send messages of each size to a running group; return its counts."""
     begin, port = time.monotonic(), group.ports.broker
     sent = body_bytes = queued = 0
     for size in sizes:
         number = wanted_bytes // len(sizes) // (size + OVERHEAD_BYTES)
-        given = _generate(group.ports.namesrv_address, f"Scan{size}", size, number)
+        given = _send_load(group.ports.namesrv_address, f"Scan{size}", size, number)
         assert not given["errors"], given["errors"]
         sent += given["all_messages"]
         body_bytes += given["all_messages"] * size
@@ -90,7 +92,9 @@ def _fill(group: Group, wanted_bytes: int, sizes: list[int]) -> Counts:
     )
 
 
-def _generate(namesrv: str, topic: str, size: int, number: int) -> dict[str, Any]:
+def _send_load(namesrv: str, topic: str, size: int, number: int) -> dict[str, Any]:
+    """Send `number` messages with bodies of `size` bytes; return the load generator's
+    JSON result."""
     command = [
         PROGRAM,
         "bench",

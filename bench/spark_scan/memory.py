@@ -18,7 +18,7 @@ class Watch:
     def __init__(self, root: int) -> None:
         self._root = root
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._poll_until_exit, daemon=True)
         self.worker_mb = 0.0
         """Peak of a single Python worker."""
         self.workers_mb = 0.0
@@ -33,11 +33,12 @@ class Watch:
         self._over.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _poll_until_exit(self) -> None:
         while not self._over.wait(LOOK_S):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
+        """Raise the peaks of memory (MB) of the JVM, of a worker, and of all workers together."""
         together = 0.0
         for pid in descendants(self._root):
             proc = Path("/proc", str(pid))
@@ -55,7 +56,7 @@ class Watch:
 
 
 def is_java(command_line: bytes) -> bool:
-    """Whether a process is the JVM."""
+    """Whether the command line of a process is that of a JVM."""
     return b"java" in command_line.partition(b"\0")[0]
 
 
@@ -81,14 +82,14 @@ def cpu_s(root: int) -> tuple[float, float]:
 
 
 def anonymous_mb(proc: Path) -> float:
-    """Return a process's anonymous memory in RAM."""
+    """Return the anonymous memory, in MB, of the process whose folder in /proc is `proc`."""
     lines = proc.joinpath("status").read_text().splitlines()
     status = dict(line.split(":", 1) for line in lines if ":" in line)
     return int(status.get("RssAnon", "0 kB").split()[0]) / 1024
 
 
 def descendants(root: int) -> list[int]:
-    """Return the children of a process, and their descendants."""
+    """Return the pids of all descendants of the process `root`."""
     found: list[int] = []
     at = [root]
     while at:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.spark_scan.filled import store_of
+from bench.spark_scan.filled import store_folder
 from bench.spark_scan.memory import Watch, cpu_s
 from pyspark.sql import functions as f
 
@@ -32,7 +32,7 @@ HEAP = "2g"
 
 
 def best_s(work: Callable[[], object], rounds: int) -> float:
-    """Return the shortest time of some runs."""
+    """Run `work` `rounds` times; return the shortest time in s."""
     taken = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -41,36 +41,39 @@ def best_s(work: Callable[[], object], rounds: int) -> float:
     return min(taken)
 
 
-def source(spark: Any, folder: Path, columns: tuple[str, ...]) -> Any:
-    """Open the store with our source."""
+def open_source(spark: Any, folder: Path, columns: tuple[str, ...]) -> Any:
+    """Open the store in `folder` as a frame with these columns, by Turbopump's data source."""
     reader = spark.read.format("turbopump").option("columns", ",".join(columns))
-    return reader.load(str(store_of(folder)))
+    return reader.load(str(store_folder(folder)))
 
 
-def sunk(frame: Any) -> None:
-    """Compute every row and discard it."""
+def compute_all(frame: Any) -> None:
+    """Compute every row of a frame and discard it."""
     frame.write.format("noop").mode("overwrite").save()
 
 
-def in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
-    """Measure all figures with one Spark."""
+def measure_in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
+    """Measure scans of the store and of the same rows as Parquet in a Spark with `cores` cores:
+    times, CPU times, memory and sums of the rows, as JSON values."""
     settings = (f"spark.driver.memory={HEAP}", "spark.sql.shuffle.partitions=2")
     spark = session.start("spark_scan", f"local[{cores}]", settings)
     register(spark)
     parquet = folder / PARQUET
     if not (parquet / "_SUCCESS").exists():
-        frame = source(spark, folder, COLUMNS_WITHOUT_BODY)
+        frame = open_source(spark, folder, COLUMNS_WITHOUT_BODY)
         frame.write.mode("overwrite").parquet(str(parquet))
     found: dict[str, Any] = {"cores": cores, "scans": {}}
     with Watch(os.getpid()) as watch:
         found["sums"] = sums(spark, folder)
         for name, columns in KINDS.items():
             sides = {
-                "ours": source(spark, folder, columns),
+                "ours": open_source(spark, folder, columns),
                 "parquet": spark.read.parquet(str(parquet)).select(*columns),
             }
-            found["scans"][name] = by_turns(sides, rounds)
-        found["scans"]["with bodies"] = by_turns({"ours": source(spark, folder, COLUMNS)}, 1)
+            found["scans"][name] = best_in_turns(sides, rounds)
+        found["scans"]["with bodies"] = best_in_turns(
+            {"ours": open_source(spark, folder, COLUMNS)}, 1
+        )
     found |= {
         "worker_mb": watch.worker_mb,
         "workers_mb": watch.workers_mb,
@@ -81,13 +84,14 @@ def in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
     return found
 
 
-def by_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
-    """Return the best of some runs of each side, with its CPU time; the first warms the JVM up."""
+def best_in_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
+    """Run each side `rounds` + 1 times in turn, because the first run warms the JVM up; return by
+    side the shortest run's duration and CPU times in s."""
     best: dict[str, dict[str, float]] = {side: {} for side in sides}
     for _ in range(rounds + 1):
         for side, frame in sides.items():
             begin, (jvm_s, workers_s) = time.perf_counter(), cpu_s(os.getpid())
-            sunk(frame)
+            compute_all(frame)
             taken = {"seconds": time.perf_counter() - begin}
             after = cpu_s(os.getpid())
             taken |= {"jvm_s": after[0] - jvm_s, "workers_s": after[1] - workers_s}
@@ -98,9 +102,9 @@ def by_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
 
 
 def sums(spark: Any, folder: Path) -> dict[str, int]:
-    """Return sums over the store, computed by Spark."""
+    """Return numbers of records, bytes and queues of the store, computed by Spark, by name."""
     columns = ("topic", "queue_id", "queue_offset", "log_offset", "size", "body_size")
-    frame = source(spark, folder, columns)
+    frame = open_source(spark, folder, columns)
     row = frame.agg(
         f.count("*").alias("rows"),
         f.sum("size").alias("record_bytes"),
@@ -118,7 +122,7 @@ def sums(spark: Any, folder: Path) -> dict[str, int]:
 
 def files(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
     """Yield each file of the log, mapped, and the end of its records."""
-    for path in sorted((store_of(folder) / "commitlog").iterdir()):
+    for path in sorted((store_folder(folder) / "commitlog").iterdir()):
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)
         region = Region(mapped)
@@ -128,7 +132,7 @@ def files(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
             yield mapped, end
 
 
-def without_spark(folder: Path, rounds: int) -> dict[str, float]:
+def measure_without_spark(folder: Path, rounds: int) -> dict[str, float]:
     """Return the bytes of log per second on one core, for several loops.
 
     These are a C loop over its words, our decoder, and our decoder with Arrow's arrays.
@@ -146,7 +150,7 @@ def without_spark(folder: Path, rounds: int) -> dict[str, float]:
 
     def arrow(columns: tuple[str, ...]) -> Callable[[], None]:
         def run() -> None:
-            store = str(store_of(folder))
+            store = str(store_folder(folder))
             rows = likely_batch_rows(columns)
             for _batch in read_arrow(store, columns=columns, batch_rows=rows):
                 pass
@@ -161,8 +165,8 @@ def without_spark(folder: Path, rounds: int) -> dict[str, float]:
     }
 
 
-def in_process(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
-    """Run `in_spark` in a separate process, and so with a separate JVM."""
+def measure_in_process(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
+    """Run `measure_in_spark` in a separate process, and so with a separate JVM."""
     module = "bench.spark_scan.scans"
     command = [sys.executable, "-m", module, str(folder), str(cores), str(rounds)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -171,4 +175,4 @@ def in_process(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(in_spark(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(measure_in_spark(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

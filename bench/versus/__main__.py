@@ -39,7 +39,8 @@ NAMES = [
 
 
 def arguments(line: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line. `beside` adds a side, whose tree must have an environment."""
+    """Parse the command line (None: that of this process). --beside adds another tree of Turbopump,
+    which must have an environment."""
     parser = argparse.ArgumentParser(prog="python -m bench.versus")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", type=float, default=3.0, help="seconds of a load")

@@ -40,7 +40,7 @@ async def connect(address: str) -> Connection:
     return Connection(*await asyncio.open_connection(host, int(port), limit=1 << 22))
 
 
-class _Asked:
+class _RetryingConnection:
     """Sends requests to a broker, each until it succeeds.
 
     A connection that the broker closes is opened again; its last request may then be executed
@@ -53,6 +53,8 @@ class _Asked:
         self.cuts = 0
 
     async def ask(self, make: Callable[[], Command]) -> Command:
+        """Send the request that `make` makes until it succeeds, at most TRIES times.
+        Raises RuntimeError."""
         last: object = None
         for _ in range(TRIES):
             try:
@@ -80,11 +82,12 @@ def ask(address: str, make: Callable[[], Command]) -> Command:
 
     Raises RuntimeError if the broker keeps refusing.
     """
-    return asyncio.run(_Asked(address).ask(make))
+    return asyncio.run(_RetryingConnection(address).ask(make))
 
 
 async def _fill(address: str, topic: str, count: int, properties: Sequence[str]) -> int:
-    broker = _Asked(address)
+    """Make the topic and send the messages, see `fill`; return the number of lost connections."""
+    broker = _RetryingConnection(address)
     await broker.ask(partial(topic_request, topic))
     body = encode_batch(
         (0, BODY, f"UNIQ_KEY\x01{at:032d}\x02{properties[at % len(properties)]}".encode())
@@ -107,7 +110,7 @@ def fill(address: str, topic: str, count: int, properties: Sequence[str] = ("",)
     return asyncio.run(_fill(address, topic, count, properties))
 
 
-async def _stored(address: str, topic: str, queues: int) -> int:
+async def _count_stored(address: str, topic: str, queues: int) -> int:
     connection, count = await connect(address), 0
     for queue_id in range(queues):
         fields = {"topic": topic, "queueId": str(queue_id), "committed": "true"}
@@ -119,4 +122,4 @@ async def _stored(address: str, topic: str, queues: int) -> int:
 
 def stored(address: str, topic: str, queues: int = QUEUES) -> int:
     """Return the number of messages in the queues of a topic."""
-    return asyncio.run(_stored(address, topic, queues))
+    return asyncio.run(_count_stored(address, topic, queues))

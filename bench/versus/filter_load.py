@@ -35,8 +35,9 @@ class Scanned:
     matched: int
 
 
-async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
-    """Return (examined messages, found messages) for a queue."""
+async def _read_queue(address: str, queue_id: int, end: int) -> tuple[int, int]:
+    """Read a queue up to queue offset `end` through the filter: (number of examined messages,
+    number of matching messages)."""
     connection, at, found, late = await connect(address), 0, 0, 0
     while at < end:
         header = PullMessageRequest(
@@ -56,9 +57,10 @@ async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
 
 
 async def _scan(address: str, count: int) -> Scanned:
+    """Read all queues at the same time, see `scan`."""
     begin = time.perf_counter()
     each = count // BATCH // QUEUES * BATCH
-    parts = await asyncio.gather(*(_read(address, one, each) for one in range(QUEUES)))
+    parts = await asyncio.gather(*(_read_queue(address, one, each) for one in range(QUEUES)))
     took_s = time.perf_counter() - begin
     looked_at = sum(part[0] for part in parts)
     return Scanned(looked_at / took_s, looked_at, sum(part[1] for part in parts))

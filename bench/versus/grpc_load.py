@@ -45,7 +45,7 @@ READY_S: Final = 0.3
 
 
 def build(folder: Path) -> Path:
-    """Compile the load."""
+    """Compile grpc_load.c into the folder; return the program."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "grpc_load"
     command = ["gcc", "-O2", "-std=gnu11", f"-I{ROOT / 'csrc'}", "-o", program, *SOURCES, "-ldl"]
@@ -54,24 +54,26 @@ def build(folder: Path) -> Path:
 
 
 def _message(kind: str, /, **fields: Any) -> Any:
+    """Make a protobuf message of this type."""
     return message_class(kind)(**fields)
 
 
-def _agent() -> Any:
+def _user_agent() -> Any:
+    """The user agent in a client's settings."""
     return _message("UA", language=3, version="5.0.7", platform="Linux", hostname="bench")
 
 
-def _producer() -> Any:
+def _producer_settings() -> Any:
     topics = [_message("Resource", name=TOPIC)]
     return _message(
         "Settings",
         client_type=ClientType.PRODUCER,
         publishing=_message("Publishing", topics=topics),
-        user_agent=_agent(),
+        user_agent=_user_agent(),
     )
 
 
-def _consumer() -> Any:
+def _consumer_settings() -> Any:
     expression = _message("FilterExpression", type=1, expression="*")
     entry = _message(
         "SubscriptionEntry", topic=_message("Resource", name=TOPIC), expression=expression
@@ -81,7 +83,7 @@ def _consumer() -> Any:
         "Settings",
         client_type=ClientType.SIMPLE_CONSUMER,
         subscription=_message("Subscription", group=group, subscriptions=[entry]),
-        user_agent=_agent(),
+        user_agent=_user_agent(),
     )
     settings.request_timeout.seconds = 3
     return settings
@@ -103,6 +105,7 @@ def _send_request() -> Any:
 
 
 def _receive_request(broker: str) -> Any:
+    """Make the request that receives messages from any queue of the broker."""
     queue = _message("MessageQueue", topic=_message("Resource", name=TOPIC), id=-1)
     queue.broker.name = broker
     asked = _message(
@@ -117,7 +120,8 @@ def _receive_request(broker: str) -> Any:
     return asked
 
 
-def _answer() -> Any:
+def _send_response() -> Any:
+    """Make the response of a successful send."""
     good = _message("Status", code=Code.OK, message="OK")
     entry = _message(
         "SendResultEntry", status=good, message_id="0" * 34, transaction_id="0" * 34, offset=100_000
@@ -125,7 +129,8 @@ def _answer() -> Any:
     return _message("SendMessageResponse", status=good, entries=[entry])
 
 
-def _run(program: Path, files: dict[str, bytes], *line: object) -> Result:
+def _run_load(program: Path, files: dict[str, bytes], *line: object) -> Result:
+    """Run the load with the arguments `line` in a folder with these files; return its result."""
     with tempfile.TemporaryDirectory() as folder:
         for name, data in files.items():
             Path(folder, name).write_bytes(data)
@@ -140,15 +145,16 @@ def _run(program: Path, files: dict[str, bytes], *line: object) -> Result:
     return Result(found["messages"] / found.pop("seconds"), **found)
 
 
-def _settings(settings: Any) -> bytes:
+def _settings_frame(settings: Any) -> bytes:
     return framed(_message("TelemetryCommand", settings=settings).SerializeToString())
 
 
 def send(program: Path, port: int, connections: int, in_flight: int, seconds: float) -> Result:
-    """Call SendMessage for some seconds."""
+    """Call SendMessage for `seconds` at a port, with `in_flight` calls on each connection; return
+    the result."""
     request = framed(_send_request().SerializeToString())
-    files = {"settings": _settings(_producer()), "request": request}
-    return _run(program, files, "send", port, connections, in_flight, seconds)
+    files = {"settings": _settings_frame(_producer_settings()), "request": request}
+    return _run_load(program, files, "send", port, connections, in_flight, seconds)
 
 
 def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") -> Result:
@@ -162,11 +168,11 @@ def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") 
         topic=_message("Resource", name=TOPIC),
     )
     files = {
-        "settings": _settings(_consumer()),
+        "settings": _settings_frame(_consumer_settings()),
         "request": framed(_receive_request(broker).SerializeToString()),
         "ack": b"\0" * PREFIX + ack.SerializeToString(),
     }
-    return _run(program, files, "receive", port, RECEIVERS, seconds)
+    return _run_load(program, files, "receive", port, RECEIVERS, seconds)
 
 
 def make_group(port: int) -> None:
@@ -177,7 +183,7 @@ def make_group(port: int) -> None:
 
 
 @dataclass(frozen=True)
-class Floor:
+class MinimalServer:
     """The minimal server, which answers every call with the same bytes."""
 
     port: int
@@ -185,15 +191,15 @@ class Floor:
 
 
 @contextmanager
-def floor(program: Path) -> Iterator[Floor]:
+def minimal_server(program: Path) -> Iterator[MinimalServer]:
     """Run the minimal server until the end of the block."""
     port = ports.free_port()
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "answer").write_bytes(framed(_answer().SerializeToString()))
+        Path(folder, "answer").write_bytes(framed(_send_response().SerializeToString()))
         running = subprocess.Popen([str(program), "serve", str(port)], cwd=folder)
         try:
             time.sleep(READY_S)
-            yield Floor(port, running.pid)
+            yield MinimalServer(port, running.pid)
         finally:
             running.kill()
             running.wait()
@@ -203,7 +209,7 @@ def main() -> None:
     """Measure by hand: a port and its process id; without them, the floor."""
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))
-        with floor(program) as least:
+        with minimal_server(program) as least:
             at = (int(sys.argv[1]), int(sys.argv[2])) if sys.argv[1:] else (least.port, least.pid)
             for connections, in_flight in LOADS.values():
                 before_s = cpu_s(at[1])

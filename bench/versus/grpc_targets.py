@@ -28,7 +28,8 @@ class LocalProxy(RocketMQ):
     """Ports of the last started proxy: gRPC, remoting."""
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
-        """See Kind.broker."""
+        """Start RocketMQ's proxy with its broker inside, on this store, with these broker
+        properties; return the process."""
         broker = groups.broker_properties(ports, folder, store, settings)
         self.ports[:] = free_ports(2)
         config = {

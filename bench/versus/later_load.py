@@ -48,8 +48,8 @@ class Lateness:
     early: int
 
 
-def _send(properties: str, sys_flag: int) -> Templates:
-    """The sends of a message to each queue."""
+def _send_templates(properties: str, sys_flag: int) -> Templates:
+    """The request templates of a send to each queue, with these properties and this sysFlag."""
 
     def make(queue_id: int, parts: Parts) -> bytes:
         text = f"UNIQ_KEY\x01{UNIQUE}{parts.serial}\x02WAIT\x01true\x02{properties}"
@@ -66,8 +66,8 @@ def _send(properties: str, sys_flag: int) -> Templates:
 
 def send_timers(address: str, count: int, due_ms: int, spread_ms: int) -> Result:
     """Send `count` timers, due at each millisecond from `due_ms` in turn, for `spread_ms`."""
-    templates = _send(f"TIMER_DELIVER_MS\x01{_DUE_MS}\x02", 0)
-    other = _send(f"TIMER_DELIVER_MS\x01{_OTHER_DUE_MS}\x02", 0)
+    templates = _send_templates(f"TIMER_DELIVER_MS\x01{_DUE_MS}\x02", 0)
+    other = _send_templates(f"TIMER_DELIVER_MS\x01{_OTHER_DUE_MS}\x02", 0)
     due_at = difference(bytes(templates.texts), bytes(other.texts))
     due = partial(Load.set_due, at=due_at, first_ms=due_ms, spread_ms=spread_ms)
     return run(address, CONNECTIONS, templates, due, messages=count, pause_us=PAUSE_US)
@@ -82,13 +82,15 @@ def transact(address: str, count: int) -> Result:
     for escaped, value in ((rb"\u0001", b"\1"), (rb"\u0002", b"\2"), (rb"\u0003", b"\3")):
         text = text.replace(escaped, value)
     follow = partial(Load.set_follow, kind=FOLLOW_END, text=text)
-    templates = _send(f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02", 4)
+    templates = _send_templates(f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02", 4)
     return run(address, CONNECTIONS, templates, follow, messages=count, pause_us=PAUSE_US)
 
 
 async def _consume(
     address: str, queue_id: int, late_ms: list[float], until: float, count: int
 ) -> None:
+    """Consume a queue until `count` timers were seen at all queues, or the time `until` (epoch
+    seconds); adds the lateness of each timer in ms to `late_ms`."""
     connection, at = await connect(address), 0
     while time.time() < until and len(late_ms) < count:
         flags = SUBSCRIPTION_FLAG | SUSPEND_FLAG
@@ -106,6 +108,8 @@ async def _consume(
 
 
 async def _watch(address: str, until: float, count: int) -> list[float]:
+    """Consume all queues of the topic as `_consume`; return the lateness of each timer in
+    ms, sorted."""
     late_ms: list[float] = []
     each = (_consume(address, one, late_ms, until, count) for one in range(QUEUES))
     await asyncio.gather(*each)
@@ -125,7 +129,7 @@ def watch(address: str, until: float, count: int) -> Lateness:
 
 
 def main() -> None:
-    """Measure by hand."""
+    """Measure timers and transactions at the broker of the command line, and print the results."""
     address = sys.argv[1]
     make_topic(address)
     print(transact(address, 50_000))

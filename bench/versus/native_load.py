@@ -22,7 +22,8 @@ SILENCE_NS: Final = 20_000_000_000
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a run; latencies of its requests."""
+    """Result of a run of the load generator: rate, answered and refused requests,
+    latencies in us."""
 
     messages_per_s: float
     messages: int
@@ -33,7 +34,7 @@ class Result:
 
 
 def frame(request: Command, parts: Parts) -> bytes:
-    """Encode a request with the opaque of `parts`."""
+    """Encode a request as a frame, with the opaque of `parts`."""
     request.opaque = parts.opaque
     return b"".join(map(bytes, encode(request)))
 

@@ -64,7 +64,7 @@ def handle(
 
 
 def main() -> None:
-    """Measure by hand."""
+    """Measure pops at the broker of the command line, and print the results."""
     fill(sys.argv[1], 400_000)
     for size in (32, 1):
         print(size, handle(sys.argv[1], size, 5.0, 60_000))

@@ -31,7 +31,7 @@ _PAGES = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
 
 
 class Table:
-    """Medians of results, as cells."""
+    """Medians of a comparison's results, as cells of its tables."""
 
     def __init__(self, results: Results) -> None:
         self._values = results.values
@@ -42,19 +42,21 @@ class Table:
         return statistics.median(values) if values else None
 
     def spread(self, figure: str, side: str) -> str:
-        """Return the lowest and highest value of the rounds."""
+        """Return the lowest and highest value of a figure in all rounds of a side, as text."""
         values = self._values.get((figure, side))
         return f"{number(min(values))} - {number(max(values))}" if values else "-"
 
     def ratio(self, figure: str, side: str, to: str, *, inverted: bool = False) -> str:
-        """Return the ratio of two sides; `inverted` if less is better."""
+        """Return the ratio of a figure's medians of `side` and `to` as text; `inverted`
+        if less is better."""
         mine, other = self.median(figure, side), self.median(figure, to)
         if not mine or not other:
             return "-"
         return f"{other / mine if inverted else mine / other:.1f}x"
 
     def change(self, figure: str, *, inverted: bool = False) -> str:
-        """Return ours in percent of the other tree's: median of the rounds, lowest and highest.
+        """Return this tree's value in percent of the other tree's: median of the rounds, lowest and
+        highest.
 
         `inverted` if less is better. The two values of a round were measured one right after the
         other.
@@ -67,17 +69,18 @@ class Table:
         return f"{statistics.median(shares):.0%} ({min(shares):.0%} - {max(shares):.0%})"
 
     def share(self, figure: str) -> str:
-        """Return ours in percent of the bound."""
+        """Return Turbopump's median of a figure in percent of the bound."""
         mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
         return f"{mine / bound:.0%}" if mine and bound else "-"
 
     def times(self, figure: str) -> str:
-        """Return ours as a multiple of the bound, if less is better."""
+        """Return Turbopump's median of a figure as a multiple of the bound; for figures of which
+        less is better."""
         mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
         return f"{mine / bound:.1f}x" if mine and bound else "-"
 
     def cell(self, figure: str, side: str) -> str:
-        """Return the median as text."""
+        """Return the median of a figure of a side as text."""
         return number(self.median(figure, side))
 
 
@@ -89,21 +92,22 @@ def number(value: float | None) -> str:
 
 
 def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
-    """Return the tables of docs/results/tables.md."""
+    """Return all tables of a comparison and its method as Markdown, for docs/results/tables.md."""
     table = Table(results)
     parts = [
-        _machine(plan, rocketmq, command),
+        _method_text(plan, rocketmq, command),
         targets.table(table),
-        _throughput(table),
-        _rest(table, plan),
-        _floor(table),
+        _throughput_table(table),
+        _other_figures_table(table, plan),
+        _grpc_floor_text(table),
     ]
     if BESIDE in plan.sides:
-        parts.append(_beside(table))
+        parts.append(_other_tree_table(table))
     return "\n".join(parts)
 
 
-def _machine(plan: Plan, rocketmq: str, command: str) -> str:
+def _method_text(plan: Plan, rocketmq: str, command: str) -> str:
+    """The method of measurement and the machine, as Markdown."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -130,7 +134,8 @@ sync flush) before the first load; the loads of 64 connections share a broker, a
 """  # noqa: E501
 
 
-def _throughput(table: Table) -> str:
+def _throughput_table(table: Table) -> str:
+    """The table of throughput and CPU time of each load, as Markdown."""
     lines = [
         "| load | RocketMQ msg/s | Turbopump msg/s | times | RocketMQ CPU us | Turbopump CPU us"
         " | per CPU second | bound msg/s | of the bound | p99 us, RocketMQ / Turbopump |",
@@ -167,7 +172,8 @@ def _throughput(table: Table) -> str:
     return "\n".join([*lines, ""])
 
 
-def _beside(table: Table) -> str:
+def _other_tree_table(table: Table) -> str:
+    """The table that compares this tree with another tree of Turbopump, as Markdown."""
     lines = [
         "This tree beside the other, medians; the two of a round are of the same minutes."
         " 100 %: as many messages a second, or a CPU second.",
@@ -188,7 +194,8 @@ def _beside(table: Table) -> str:
     return "\n".join([*lines, ""])
 
 
-def _floor(table: Table) -> str:
+def _grpc_floor_text(table: Table) -> str:
+    """A sentence that compares our gRPC calls with the minimal C server; "" if not measured."""
     shares = [
         f"{title}: {table.share(f'{name}.messages_per_s')} of its calls a second,"
         f" {table.times(f'{name}.cpu_us')} its processor time"
@@ -199,7 +206,9 @@ def _floor(table: Table) -> str:
     return text if shares else ""
 
 
-def _rest(table: Table, plan: Plan) -> str:
+def _other_figures_table(table: Table, plan: Plan) -> str:
+    """The table of start times, memory, and loads of topics, timers, pops and
+    transactions, as Markdown."""
     rows: tuple[tuple[str, str], ...] = (
         ("p99 at 10,000 messages a second, 64 connections, us", "fixed-10k.p99_us"),
         ("ready after start on an empty store, s", "start.ready_s"),

@@ -81,22 +81,22 @@ class Plan:
     sides: tuple[str, ...] = SIDES
 
     def wants(self, name: str) -> bool:
-        """Whether a part was requested."""
+        """Whether the part of the comparison with this name is to be measured."""
         return not self.names or name in self.names
 
 
 @dataclass
 class Results:
-    """Values of all rounds by (figure, side)."""
+    """Measured values of all rounds by (figure, side)."""
 
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def add(self, figure: str, side: str, value: float) -> None:
-        """Add the value of a round."""
+        """Add the value that a figure of a side has in a round."""
         self.values.setdefault((figure, side), []).append(value)
 
     def add_load(self, name: str, side: str, measured: Measured) -> None:
-        """Add all figures of a load."""
+        """Add rate, CPU time, latencies and refusals of the load `name` at a side."""
         for figure in ("messages_per_s", "cpu_us", "p50_us", "p99_us", "refused"):
             self.add(f"{name}.{figure}", side, getattr(measured, figure))
 
@@ -117,7 +117,7 @@ class Rounds:
         within minutes.
         """
         parts: list[Callable[[str], None]] = [
-            *(partial(self._live, life) for life in LIVES),
+            *(partial(self._run_life, life) for life in LIVES),
             self._backlog,
             self._recovery,
             self._queues,
@@ -138,7 +138,8 @@ class Rounds:
             self._topics()
         return self.results
 
-    def _note(self, name: str, side: str, measured: Measured) -> None:
+    def _add_load(self, name: str, side: str, measured: Measured) -> None:
+        """Add the measurements of a load to the results, and print them."""
         self.results.add_load(name, side, measured)
         self._say(
             f"  {name}, {side}: {measured.messages_per_s:,.0f}/s, {measured.cpu_us:.2f} us of CPU,"
@@ -146,31 +147,35 @@ class Rounds:
             + (f", refused {measured.refused:.2%}" if measured.refused else "")
         )
 
-    def _live(self, life: Life, side: str) -> None:
+    def _run_life(self, life: Life, side: str) -> None:
+        """Start a server of this side, and measure the wanted loads of a life on it."""
         loads = [load for load in life.loads if self._plan.wants(load.name)]
         if not loads:
             return
         with running(side, self._folder, {"flushDiskType": life.flush}) as server:
-            self._note_start(server)
+            self._add_start(server)
             target = server.target()
             if life.tls:
                 target = replace(target, preload=tls_load.build(self._folder / "tls"))
             target.warm(life.warming)
             for load in loads:
-                self._note(load.name, side, self._produce(target, load))
+                self._add_load(load.name, side, self._produce(target, load))
 
     def _produce(self, target: Target, load: Load, *, topics: int = 1) -> Measured:
+        """Run a load of sends for the plan's time, and return its measurements."""
         return target.produce(
             load.arguments, self._plan.duration_s, self._plan.warmup_s, topics=topics
         )
 
-    def _note_start(self, server: Server) -> None:
+    def _add_start(self, server: Server) -> None:
+        """Add the server's start time and memory to the results."""
         usage = server.usage()
         self.results.add("start.ready_s", server.kind, server.ready_s)
         self.results.add("start.rss_mb", server.kind, usage.rss_mb)
         self.results.add("start.anonymous_mb", server.kind, usage.anonymous_mb)
 
     def _backlog(self, side: str) -> None:
+        """Measure the memory after many messages, and reading them."""
         if not self._plan.wants("backlog"):
             return
         with running(side, self._folder, {}) as server:
@@ -180,7 +185,7 @@ class Rounds:
             self.results.add("backlog.rss_mb", side, usage.rss_mb)
             self.results.add("backlog.anonymous_mb", side, usage.anonymous_mb)
             server.target().consume(min(WARMING_READS, self._plan.backlog))
-            self._note("backlog", side, server.target().consume(self._plan.backlog))
+            self._add_load("backlog", side, server.target().consume(self._plan.backlog))
 
     def _queues(self, side: str) -> None:
         """Measure sends to all queues in turn, with a thousand topics and with three thousand."""
@@ -193,7 +198,7 @@ class Rounds:
                 measured = target.produce(
                     ROUND, self._plan.duration_s, 0.0, topics=topics, queues=QUEUES_OF_TOPIC
                 )
-                self._note(f"queues-{topics * QUEUES_OF_TOPIC}", side, measured)
+                self._add_load(f"queues-{topics * QUEUES_OF_TOPIC}", side, measured)
 
     def _creation(self, side: str) -> None:
         """Measure the creation of topics, and sends during it.
@@ -220,7 +225,7 @@ class Rounds:
                 if name == "creation":
                     topic_load.fill(address, EXISTING_TOPICS)
             for name, rate in (("creation-beside", 0.0), ("creation-3000-beside", CREATED_AIM)):
-                self._note(name, side, self._beside(target, address, made, rate))
+                self._add_load(name, side, self._beside(target, address, made, rate))
                 made += int(BESIDE_S * MOST_A_SECOND)
 
     def _filter(self, side: str) -> None:
@@ -248,24 +253,24 @@ class Rounds:
             address = server.ports.broker_address
             later_load.make_topic(address)
             later_load.transact(address, LATER_WARMING)
-            self._rest(server)
+            self._wait_until_idle(server)
             before_s, had = server.usage().cpu_s, connections.stored(address, later_load.TOPIC)
             sent = later_load.transact(address, TRANSACTIONS)
-            self._rest(server)
+            self._wait_until_idle(server)
             stored = connections.stored(address, later_load.TOPIC)
             lost = sent.messages - (stored - had)
-            self._note_result("transactions", side, sent, server.usage().cpu_s - before_s)
+            self._add_grpc_result("transactions", side, sent, server.usage().cpu_s - before_s)
             self._say(f"  transactions, {side}: {lost} commits are missing")
         with running(side, self._folder, {}) as server:
             address = server.ports.broker_address
             later_load.make_topic(address)
             hour_ms = int(time.time() * 1000) + 3_600_000
             later_load.send_timers(address, LATER_WARMING, hour_ms, 3_600_000)
-            self._rest(server)
+            self._wait_until_idle(server)
             before_s = server.usage().cpu_s
             sent = later_load.send_timers(address, TIMERS - LATER_WARMING, hour_ms, 3_600_000)
-            self._rest(server)
-            self._note_result("timers", side, sent, server.usage().cpu_s - before_s)
+            self._wait_until_idle(server)
+            self._add_grpc_result("timers", side, sent, server.usage().cpu_s - before_s)
             anonymous_mb = server.usage().anonymous_mb
             self.results.add("timers.anonymous_mb", side, anonymous_mb)
             begin_s = time.time() + DUE_BEHIND_S
@@ -294,21 +299,21 @@ class Rounds:
                 warmed = pop_load.handle(address, size, POP_WARMING_S, POP_HIDDEN_MS)
                 if warmed.messages > POP_FILLED // 4:
                     pop_load.fill(address, warmed.messages)
-                self._revived(server)
+                self._wait_until_revived(server)
                 before_s = server.usage().cpu_s
                 found = pop_load.handle(address, size, self._plan.duration_s, POP_HIDDEN_MS)
                 used_s = server.usage().cpu_s - before_s
-                self._note_result(name, side, found, used_s)
+                self._add_grpc_result(name, side, found, used_s)
                 before_s = server.usage().cpu_s
-                self._revived(server)
+                self._wait_until_revived(server)
                 behind_us = (server.usage().cpu_s - before_s) * 1e6 / found.messages
                 self.results.add(f"{name}.behind_cpu_us", side, behind_us)
                 self._say(f"  {name}, {side}: {behind_us:.2f} us of CPU a message afterwards")
 
-    def _revived(self, server: Server) -> None:
+    def _wait_until_revived(self, server: Server) -> None:
         """Wait until all popped messages would have come again, and the broker is idle."""
         time.sleep(POP_HIDDEN_MS / 1000)
-        self._rest(server)
+        self._wait_until_idle(server)
 
     def _unacknowledged(self, side: str) -> None:
         """Measure the memory with UNACKNOWLEDGED messages popped and not acknowledged."""
@@ -337,39 +342,43 @@ class Rounds:
             port = grpc_targets.port_of(server)
             pop_load.fill(server.ports.broker_address, connections.BATCH)  # makes the topic
             for name, load in grpc_load.LOADS.items():
-                self._called(server, name, side, partial(grpc_load.send, program, port, *load))
+                self._measure_grpc(
+                    server, name, side, partial(grpc_load.send, program, port, *load)
+                )
         with running(kind, self._folder, {}) as server:
             port = grpc_targets.port_of(server)
             pop_load.fill(server.ports.broker_address, GRPC_FILLED)
             grpc_load.make_group(server.ports.broker)
             receive = partial(grpc_load.receive, program, port)
-            self._called(server, grpc_load.RECEIVES, side, receive)
+            self._measure_grpc(server, grpc_load.RECEIVES, side, receive)
 
-    def _called(
+    def _measure_grpc(
         self, server: Server, name: str, side: str, load: Callable[[float], Result]
     ) -> None:
+        """Measure a gRPC load, which gets its duration in s, after a warm-up."""
         load(GRPC_WARMING_S)
-        self._rest(server)
+        self._wait_until_idle(server)
         before_s = server.usage().cpu_s
         found = load(self._plan.duration_s)
-        self._note_result(name, side, found, server.usage().cpu_s - before_s)
+        self._add_grpc_result(name, side, found, server.usage().cpu_s - before_s)
 
     def _grpc_floor(self) -> None:
         """Measure the cost of libnghttp2 and the kernel alone, under the same sends."""
         program = grpc_load.build(self._folder.parent / "grpc")
-        with grpc_load.floor(program) as least:
+        with grpc_load.minimal_server(program) as least:
             for name, load in grpc_load.LOADS.items():
                 before_s = bound.cpu_s(least.pid)
                 found = grpc_load.send(program, least.port, *load, self._plan.duration_s)
                 used_s = bound.cpu_s(least.pid) - before_s
-                self._note_result(name, BOUND, found, used_s)
+                self._add_grpc_result(name, BOUND, found, used_s)
 
-    def _note_result(self, name: str, side: str, found: Result, used_s: float) -> None:
+    def _add_grpc_result(self, name: str, side: str, found: Result, used_s: float) -> None:
+        """Add the result of a gRPC load, for which the server used `used_s` seconds of CPU time."""
         cpu_us, refused = used_s * 1e6 / found.messages, found.refused / found.messages
         measured = Measured(found.messages_per_s, cpu_us, found.p50_us, found.p99_us, refused)
-        self._note(name, side, measured)
+        self._add_load(name, side, measured)
 
-    def _rest(self, server: Server) -> None:
+    def _wait_until_idle(self, server: Server) -> None:
         """Wait until the broker has processed all messages: its processor is idle."""
         before_s = server.usage().cpu_s
         for _ in range(RESTS_MAX):
@@ -396,6 +405,7 @@ class Rounds:
             maker.join()
 
     def _recovery(self, side: str) -> None:
+        """Measure the start of a broker after kill -9, with `recovery_mb` of log."""
         if not self._plan.wants("recovery"):
             return
         with running(side, self._folder, {}) as server:
@@ -410,15 +420,16 @@ class Rounds:
         if self._plan.wants("topics"):
             with running(OURS, self._folder, {}) as server:
                 measured = self._produce(server.target(), LOADS[0], topics=self._plan.topics)
-                self._note("topics", OURS, measured)
+                self._add_load("topics", OURS, measured)
 
     def _bounds(self) -> None:
+        """Measure the bound of each load: bare responder, gRPC floor, msync, copies."""
         plan = self._plan
         with bound.responder(SIZE) as responder:
             target = Target(responder.address, responder.cpu_s, bound.TOPIC)
             for load in LOADS:
                 if plan.wants(load.name) and load.is_bounded:
-                    self._note(
+                    self._add_load(
                         load.name,
                         BOUND,
                         target.produce(
@@ -426,20 +437,21 @@ class Rounds:
                         ),
                     )
             if plan.wants("backlog"):
-                self._note("backlog", BOUND, target.consume(plan.backlog))
+                self._add_load("backlog", BOUND, target.consume(plan.backlog))
         if plan.wants("grpc"):
             self._grpc_floor()
         self._folder.mkdir(parents=True, exist_ok=True)
         program = bound.build(self._folder)
         if plan.wants("sync-1x1"):
             rate = bound.msync_rate(program, self._folder, plan.duration_s)
-            self._note_rate("sync-1x1", BOUND, rate)
+            self._add_rate("sync-1x1", BOUND, rate)
         if plan.wants("append"):
-            size = engine_append.size_of(APPEND_SIZE)
-            self._note_rate("append", BOUND, bound.copy_rate(program, self._folder, size, 1.0))
+            size = engine_append.record_size(APPEND_SIZE)
+            self._add_rate("append", BOUND, bound.copy_rate(program, self._folder, size, 1.0))
             rate = engine_append.appends_per_s(self._folder / "store", APPEND_SIZE)
-            self._note_rate("append", OURS, rate)
+            self._add_rate("append", OURS, rate)
 
-    def _note_rate(self, name: str, side: str, rate: float) -> None:
+    def _add_rate(self, name: str, side: str, rate: float) -> None:
+        """Add a rate per second to the results, and print it."""
         self.results.add(f"{name}.messages_per_s", side, rate)
         self._say(f"  {name}, {side}: {rate:,.0f}/s")

@@ -28,7 +28,8 @@ class RocketMQ(groups.RocketMQ):
     """RocketMQ as an operator with 2 GB of heap runs it."""
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
-        """See Kind.broker."""
+        """Start RocketMQ's broker on this store with a heap of 2 GB and these properties;
+        return the process."""
         config = groups.broker_properties(ports, folder, store, settings)
         return processes.java(
             "broker",
@@ -46,7 +47,7 @@ KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": groups.Turbopump(
 
 @dataclass(frozen=True)
 class Usage:
-    """Resources that a process has used."""
+    """CPU time (s) and memory (MB) that a process has used."""
 
     cpu_s: float
     rss_mb: float
@@ -90,7 +91,7 @@ class Server:
         self.ready_s = time.perf_counter() - begin
 
     def target(self) -> Target:
-        """Return the target for loads."""
+        """Return the running broker as the target of loads."""
         return Target(self.namesrv, lambda: self.usage().cpu_s)
 
     def kill_broker(self) -> None:

@@ -13,7 +13,7 @@ BESIDE = "beside"
 
 
 class Medians(Protocol):
-    """Results of all rounds."""
+    """The medians of all rounds, by figure and side."""
 
     def median(self, figure: str, side: str) -> float | None:
         """Return the median; None if the figure was not measured."""
@@ -31,7 +31,8 @@ class Target:
     at_most: bool = False
 
     def is_met(self, value: float) -> bool:
-        """Compare as shown, so that no value that reads 75 % misses 75 %."""
+        """Whether a value meets the target; it is compared as shown, so that no value that reads 75
+        % misses 75 %."""
         shown = float(self.show(value)[: -len(self.unit)])
         return shown <= self.wanted if self.at_most else shown >= self.wanted
 
@@ -42,6 +43,9 @@ class Target:
 
 
 def _ratio(figure: str, mine: str, other: str, scale: float = 1) -> Callable[..., float | None]:
+    """A function that divides the median of a side by the other side's, times `scale`; None if
+    either is missing."""
+
     def find(medians: Medians) -> float | None:
         one, two = medians.median(figure, mine), medians.median(figure, other)
         return scale * one / two if one and two else None
@@ -49,42 +53,54 @@ def _ratio(figure: str, mine: str, other: str, scale: float = 1) -> Callable[...
     return find
 
 
-def _times(load: str, wanted: float) -> Target:
+def _throughput_target(load: str, wanted: float) -> Target:
+    """The target for messages per second of a load, as a multiple of RocketMQ's."""
     find = _ratio(f"{load}.messages_per_s", OURS, THEIRS)
     return Target(f"{load}: messages a second, times RocketMQ", wanted, find, "x")
 
 
-def _cpu(load: str, wanted: float) -> Target:
+def _cpu_target(load: str, wanted: float) -> Target:
+    """The target for messages per CPU second of a load, as a multiple of RocketMQ's."""
     find = _ratio(f"{load}.cpu_us", THEIRS, OURS)
     return Target(f"{load}: messages a broker CPU second, times RocketMQ", wanted, find, "x")
 
 
-def _bound(load: str, wanted: float) -> Target:
+def _bound_target(load: str, wanted: float) -> Target:
+    """The target for messages per second of a load, in percent of the bound."""
     find = _ratio(f"{load}.messages_per_s", OURS, BOUND, 100)
     return Target(f"{load}: of the bound", wanted, find, " %")
 
 
-def _load(load: str, times: float, cpu: float, bound: float) -> list[Target]:
-    return [_times(load, times), _cpu(load, cpu), _bound(load, bound)]
+def _load_targets(load: str, times: float, cpu: float, bound: float) -> list[Target]:
+    """The three targets of a load."""
+    return [_throughput_target(load, times), _cpu_target(load, cpu), _bound_target(load, bound)]
 
 
-def _less(what: str, figure: str, wanted: float) -> Target:
+def _less_target(what: str, figure: str, wanted: float) -> Target:
+    """The target for a figure of which less is better, as a multiple: RocketMQ's value by ours."""
     return Target(f"{what}: RocketMQ's is", wanted, _ratio(figure, THEIRS, OURS), "x")
 
 
-def _topics(medians: Medians) -> float | None:
+def _topics_percent(medians: Medians) -> float | None:
+    """Messages per second over many topics, in percent of a single topic's; None if not
+    measured."""
     many = medians.median("topics.messages_per_s", OURS)
     one = medians.median("send-64x1-128.messages_per_s", OURS)
     return 100 * many / one if many and one else None
 
 
-def _queues(medians: Medians) -> float | None:
+def _queues_percent(medians: Medians) -> float | None:
+    """CPU time per message with 4,000 queues, in percent of that with 12,000; None if not
+    measured."""
     few = medians.median("queues-4000.cpu_us", OURS)
     many = medians.median("queues-12000.cpu_us", OURS)
     return 100 * few / many if few and many else None
 
 
-def _tls(load: str) -> Callable[[Medians], float | None]:
+def _tls_percent(load: str) -> Callable[[Medians], float | None]:
+    """A function for the CPU time of a plain send in percent of a send by TLS; None if
+    not measured."""
+
     def find(medians: Medians) -> float | None:
         plain = medians.median(f"send-{load}.cpu_us", OURS)
         sealed = medians.median(f"tls-{load}.cpu_us", OURS)
@@ -94,12 +110,12 @@ def _tls(load: str) -> Callable[[Medians], float | None]:
 
 
 TARGETS = [
-    *_load("send-64x1-128", 3, 5, 75),
-    *_load("send-64x1-1k", 3, 5, 75),
-    *_load("send-8x32-128", 10, 15, 45),
-    *_load("send-8x32-1k", 10, 15, 45),
-    *_load("batch-128", 6, 10, 50),
-    *_load("backlog", 4, 10, 60),
+    *_load_targets("send-64x1-128", 3, 5, 75),
+    *_load_targets("send-64x1-1k", 3, 5, 75),
+    *_load_targets("send-8x32-128", 10, 15, 45),
+    *_load_targets("send-8x32-1k", 10, 15, 45),
+    *_load_targets("batch-128", 6, 10, 50),
+    *_load_targets("backlog", 4, 10, 60),
     Target(
         "backlog: CPU us a message (Kafka's zero-copy reads: 0.4)",
         0.4,
@@ -107,37 +123,37 @@ TARGETS = [
         " us",
         at_most=True,
     ),
-    _times("sync-64x1", 4),
-    _cpu("sync-64x1", 4),
-    _times("sync-1x1", 3),
-    _cpu("sync-1x1", 4),
-    _bound("sync-1x1", 60),
-    _times("tls-64x1-128", 3),
-    _times("tls-8x32-128", 5),
-    _cpu("tls-8x32-128", 10),
+    _throughput_target("sync-64x1", 4),
+    _cpu_target("sync-64x1", 4),
+    _throughput_target("sync-1x1", 3),
+    _cpu_target("sync-1x1", 4),
+    _bound_target("sync-1x1", 60),
+    _throughput_target("tls-64x1-128", 3),
+    _throughput_target("tls-8x32-128", 5),
+    _cpu_target("tls-8x32-128", 10),
     Target(
         "TLS instead of plain, 64 connections x 1: messages a broker CPU second kept",
         60,
-        _tls("64x1-128"),
+        _tls_percent("64x1-128"),
         " %",
     ),
     Target(
         "TLS instead of plain, 8 connections x 32: messages a broker CPU second kept",
         60,
-        _tls("8x32-128"),
+        _tls_percent("8x32-128"),
         " %",
     ),
-    _less("p99 at 10,000 a second", "fixed-10k.p99_us", 5),
-    _times("pop-32", 5),
-    _cpu("pop-32", 10),
-    _times("pop-1", 5),
-    _cpu("pop-1", 10),
-    _times("grpc-64x1-1k", 5),
-    _cpu("grpc-64x1-1k", 8),
-    _times("grpc-8x32-1k", 5),
-    _cpu("grpc-8x32-1k", 8),
-    _times("grpc-receive", 5),
-    _cpu("grpc-receive", 8),
+    _less_target("p99 at 10,000 a second", "fixed-10k.p99_us", 5),
+    _throughput_target("pop-32", 5),
+    _cpu_target("pop-32", 10),
+    _throughput_target("pop-1", 5),
+    _cpu_target("pop-1", 10),
+    _throughput_target("grpc-64x1-1k", 5),
+    _cpu_target("grpc-64x1-1k", 8),
+    _throughput_target("grpc-8x32-1k", 5),
+    _cpu_target("grpc-8x32-1k", 8),
+    _throughput_target("grpc-receive", 5),
+    _cpu_target("grpc-receive", 8),
     Target(
         "1,000,000 messages popped and not acknowledged: anonymous memory",
         200,
@@ -151,19 +167,26 @@ TARGETS = [
         _ratio("filter.messages_per_s", OURS, THEIRS),
         "x",
     ),
-    _less("CPU a message that such a pull looks at", "filter.cpu_us", 5),
-    Target("many topics instead of a single topic: messages a second kept", 80, _topics, " %"),
-    Target("12,000 queues instead of 4,000: messages a broker CPU second kept", 75, _queues, " %"),
+    _less_target("CPU a message that such a pull looks at", "filter.cpu_us", 5),
+    Target(
+        "many topics instead of a single topic: messages a second kept", 80, _topics_percent, " %"
+    ),
+    Target(
+        "12,000 queues instead of 4,000: messages a broker CPU second kept",
+        75,
+        _queues_percent,
+        " %",
+    ),
     Target(
         "new topics a second beside 10,000",
         3000,
         lambda medians: medians.median("creation-many.topics_per_s", OURS),
         "/s",
     ),
-    _less("anonymous memory after the backlog was sent", "backlog.anonymous_mb", 20),
-    _less("ready after start on an empty store", "start.ready_s", 10),
-    _less("ready after kill -9", "recovery.ready_s", 5),
-    _bound("append", 60),
+    _less_target("anonymous memory after the backlog was sent", "backlog.anonymous_mb", 20),
+    _less_target("ready after start on an empty store", "start.ready_s", 10),
+    _less_target("ready after kill -9", "recovery.ready_s", 5),
+    _bound_target("append", 60),
 ]
 
 

@@ -24,7 +24,8 @@ QUEUES: Final = 4
 KINDS: Final = ("update", "send")
 
 
-def _request(kind: str, parts: Parts) -> bytes:
+def _creation_frame(kind: str, parts: Parts) -> bytes:
+    """The frame that creates topic `parts.serial`, by updateTopic ("update") or a send."""
     topic = f"Created_{parts.serial}"
     if kind == "update":
         return frame(topic_request(topic, QUEUES), parts)
@@ -47,7 +48,7 @@ def create(
     for its answer. Raises RuntimeError if one is refused.
     """
     templates = Templates()
-    templates.add(Codec.JSON, kind, partial(_request, kind))
+    templates.add(Codec.JSON, kind, partial(_creation_frame, kind))
     found = run(
         address,
         connections,
@@ -71,7 +72,7 @@ def fill(address: str, count: int) -> None:
 
 
 def main() -> None:
-    """Measure by hand."""
+    """Create topics at the broker of the command line, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.versus.topic_load")
     parser.add_argument("address", help="host:port of a broker")
     parser.add_argument("--kind", choices=KINDS, default="update")

@@ -54,45 +54,53 @@ class Life:
     port, with a certificate that they made themselves."""
 
 
-def _load(name: str, title: str, arguments: str, **more: Any) -> Load:
+def _make_load(name: str, title: str, arguments: str, **more: Any) -> Load:
     return Load(name, title, tuple(arguments.split()), **more)
 
 
 LIVES = (
     Life(
         (
-            _load("send-64x1-128", "send, 64 connections x 1, 128 B", "-w 64 -s 128"),
-            _load(
+            _make_load("send-64x1-128", "send, 64 connections x 1, 128 B", "-w 64 -s 128"),
+            _make_load(
                 "fixed-10k",
                 "send 10,000 a second, 64 connections, 128 B",
                 "-w 64 -s 128 --rate 10000",
                 is_bounded=False,
             ),
-            _load("send-64x1-1k", "send, 64 connections x 1, 1 KB", "-w 64 -s 1024"),
+            _make_load("send-64x1-1k", "send, 64 connections x 1, 1 KB", "-w 64 -s 1024"),
         ),
         200_000,
     ),
     Life(
-        (_load("send-8x32-128", "send, 8 connections x 32, 128 B", "-w 8 --in-flight 32 -s 128"),),
-        200_000,
-    ),
-    Life(
-        (_load("send-8x32-1k", "send, 8 connections x 32, 1 KB", "-w 8 --in-flight 32 -s 1024"),),
-        200_000,
-    ),
-    Life(
-        (_load("batch-128", "batches of 32 x 128 B, 8 connections x 1", "-w 8 -b 32 -s 128"),),
+        (
+            _make_load(
+                "send-8x32-128", "send, 8 connections x 32, 128 B", "-w 8 --in-flight 32 -s 128"
+            ),
+        ),
         200_000,
     ),
     Life(
         (
-            _load(
+            _make_load(
+                "send-8x32-1k", "send, 8 connections x 32, 1 KB", "-w 8 --in-flight 32 -s 1024"
+            ),
+        ),
+        200_000,
+    ),
+    Life(
+        (_make_load("batch-128", "batches of 32 x 128 B, 8 connections x 1", "-w 8 -b 32 -s 128"),),
+        200_000,
+    ),
+    Life(
+        (
+            _make_load(
                 "sync-64x1",
                 "sync flush, 64 connections x 1, 128 B",
                 "-w 64 -s 128",
                 is_bounded=False,
             ),
-            _load(
+            _make_load(
                 "sync-1x1", "sync flush, 1 connection x 1, 128 B", "-w 1 -s 128", is_bounded=False
             ),
         ),
@@ -101,7 +109,7 @@ LIVES = (
     ),
     Life(
         (
-            _load(
+            _make_load(
                 "tls-64x1-128",
                 "send over TLS, 64 connections x 1, 128 B",
                 "-w 64 -s 128",
@@ -113,7 +121,7 @@ LIVES = (
     ),
     Life(
         (
-            _load(
+            _make_load(
                 "tls-8x32-128",
                 "send over TLS, 8 connections x 32, 128 B",
                 "-w 8 --in-flight 32 -s 128",
@@ -158,7 +166,8 @@ class Target:
         topics: int = 1,
         queues: int = QUEUES,
     ) -> Measured:
-        """Send for `duration_s` seconds."""
+        """Send for `duration_s` seconds after a warm-up, with these options of `turbopump bench`;
+        return the measurements."""
         return self._measure(
             "producer",
             (
@@ -175,7 +184,7 @@ class Target:
         )
 
     def warm(self, messages: int) -> None:
-        """Send messages for which a JVM compiles its paths."""
+        """Send a number of messages before a measurement, so that a JVM compiles its code."""
         self._measure("producer", (*WARMING, str(messages), "--queues", str(QUEUES)))
 
     def fill_queues(self, topics: int) -> None:
@@ -227,6 +236,7 @@ class Target:
         )
 
     def _measure(self, command: str, arguments: tuple[str, ...]) -> Measured:
+        """Run `turbopump bench COMMAND`, and measure it with the broker's CPU time."""
         line = [
             PROGRAM,
             "bench",

@@ -127,7 +127,7 @@ class TimerDeliveries:
             end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
             self._reading.rolled(end, waiting.facts.out_ms)
         elif message.queue_id == asked:
-            self._batches.opened(message.topic, asked)
+            self._batches.allow_delivery(message.topic, asked)
         self.count(waiting.facts, now_ms)
         self._on_delivered(message.topic)
         return True

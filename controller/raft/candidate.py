@@ -44,7 +44,7 @@ and a sync before."""
 
 @dataclass(slots=True)
 class Round:
-    """A round of vote requests in progress."""
+    """A round of vote or pre-vote requests in progress, with the answers so far."""
 
     term: int
     """Term in which the votes are."""
@@ -87,20 +87,22 @@ class Candidate:
 
     # Time
 
-    def _between(self, low: int, high: int) -> int:
+    def _random_between(self, low: int, high: int) -> int:
+        """A random number of ms from `low` to below `high`."""
         return low + int(self.member.rng.random() * (high - low))
 
     def interval_ms(self) -> int:
         """Return a new random pause between two rounds, in ms, with the time of a sync."""
         options = self.member.options
         if self._is_taking():
-            return self._hurried_ms()
+            return self._takeover_pause_ms()
         least, most = options.min_vote_interval_ms, options.max_vote_interval_ms
-        return self._between(least, most) + self.member.sync_ms
+        return self._random_between(least, most) + self.member.sync_ms
 
-    def _hurried_ms(self) -> int:
+    def _takeover_pause_ms(self) -> int:
+        """A new random pause in ms before a round of a member whose leader is dead."""
         options = self.member.options
-        return self._between(
+        return self._random_between(
             options.min_take_leadership_vote_interval_ms,
             options.max_take_leadership_vote_interval_ms,
         )
@@ -111,7 +113,7 @@ class Candidate:
         self._favoured = None
         self.last = ParseResult.WAIT_TO_VOTE_NEXT
         most_ms = self.member.options.max_take_leadership_vote_interval_ms
-        self.next_ms = now_ms + self._between(0, most_ms)
+        self.next_ms = now_ms + self._random_between(0, most_ms)
         self.hurry_until_ms = now_ms + self.member.options.promise_ms
 
     def on_tick(self, now_ms: int) -> bool:
@@ -121,13 +123,13 @@ class Candidate:
         if found is not None:
             syncs_ms = 0 if found.is_pre else ROUND_SYNCS * self.member.sync_ms
             is_over = now_ms >= found.started_ms + found.wait_ms + syncs_ms
-            return is_over and self._close(found, now_ms)
+            return is_over and self._end_round(found, now_ms)
         if now_ms < max(self.next_ms, self.abstains_until_ms):
             return False
         member, term = self.member, self.wanted_term()
         if (member.term, member.vote) == (term, member.id):
-            return self._ask(term, now_ms, is_pre=False)  # again: that costs no sync
-        return self._ask(term, now_ms, is_pre=True)
+            return self._start_round(term, now_ms, is_pre=False)  # again: that costs no sync
+        return self._start_round(term, now_ms, is_pre=True)
 
     def wanted_term(self) -> int:
         """Return the term of the next round: the present one if this member's vote in it is its own
@@ -146,11 +148,13 @@ class Candidate:
         """Save this member's vote for itself in `term` and request votes, without pre-votes."""
         self.member.save_term(term, self.member.id)
         self.last = ParseResult.WAIT_TO_REVOTE
-        return self._ask(term, now_ms, is_pre=False)
+        return self._start_round(term, now_ms, is_pre=False)
 
-    def _ask(self, term: int, now_ms: int, is_pre: bool) -> bool:
+    def _start_round(self, term: int, now_ms: int, is_pre: bool) -> bool:
+        """Start a round of votes or, with `is_pre`, of pre-votes for `term`: request them from all
+        other members. Returns whether the election is won already."""
         member, options = self.member, self.member.options
-        wait_ms = self._between(options.vote_wait_ms, options.vote_wait_ms * 3 // 2)
+        wait_ms = self._random_between(options.vote_wait_ms, options.vote_wait_ms * 3 // 2)
         self.round = Round(term, is_pre, now_ms, wait_ms, term)
         self.round.results[member.id] = VoteResult.ACCEPT
         request = VoteRequest(
@@ -165,7 +169,7 @@ class Candidate:
         )
         for peer in options.others:
             member.call(peer, replace(request, remote_id=peer), now_ms)
-        return self._check(self.round, now_ms)
+        return self._end_if_decided(self.round, now_ms)
 
     def on_voted(
         self, peer: str, request: VoteRequest, response: VoteResponse | None, now_ms: int
@@ -178,9 +182,11 @@ class Candidate:
         if found is None or (found.is_pre, found.term) != (is_pre, term) or peer in found.results:
             return False
         found.results[peer] = self._result(found, response)
-        return self._check(found, now_ms)
+        return self._end_if_decided(found, now_ms)
 
     def _result(self, found: Round, response: VoteResponse | None) -> VoteResult:
+        """The vote in an answer (UNKNOWN: the call failed); raises the round's greatest known term
+        to that of the answer."""
         if response is None:
             return VoteResult.UNKNOWN
         result = response.vote_result
@@ -195,22 +201,26 @@ class Candidate:
                 return VoteResult.ACCEPT  # a peer without pre-votes
         return result
 
-    def _check(self, found: Round, now_ms: int) -> bool:
+    def _end_if_decided(self, found: Round, now_ms: int) -> bool:
+        """End the round if its outcome no longer depends on missing answers; returns whether the
+        election is won."""
         options = self.member.options
         missing = len(options.peers) - len(found.results)
         if not votes.is_decided(found.results.values(), missing, options.majority):
             return False
-        return self._close(found, now_ms)
+        return self._end_round(found, now_ms)
 
-    def _close(self, found: Round, now_ms: int) -> bool:
+    def _end_round(self, found: Round, now_ms: int) -> bool:
+        """End the round: a passed pre-vote round is followed by a vote round, any other by a pause.
+        Returns whether the election is won."""
         self.round = None
-        parsed, pause = votes.parse(
+        parsed, pause = votes.parse_votes(
             found.results.values(), found.known_max_term, found.term, self.member.options.majority
         )
         if found.known_max_term > found.term:
             self._free_term = found.known_max_term
             if found.is_pre:
-                return self._ask(found.known_max_term, now_ms, is_pre=True)
+                return self._start_round(found.known_max_term, now_ms, is_pre=True)
         if found.is_pre:
             if parsed is ParseResult.PASSED:
                 return self.run(found.term, now_ms)
@@ -223,9 +233,10 @@ class Candidate:
         return False
 
     def _pause_ms(self, pause: Pause, now_ms: int) -> int:
+        """A new random pause in ms of this kind."""
         options = self.member.options
         if pause is Pause.LEADER and now_ms < self.hurry_until_ms:
-            return self._hurried_ms()
+            return self._takeover_pause_ms()
         if pause is Pause.LONG_VOTE:
             return self.interval_ms() + options.max_vote_interval_ms
         return self.interval_ms() + (options.promise_ms if pause is Pause.LEADER else 0)

@@ -182,7 +182,7 @@ class Raft:
             refused = Failed(RaftResponseCode.UNEXPECTED_ARGUMENT, f"over {BODY_MAX} bytes")
             return Deferred.resolved(refused)
         appended = self.leading.append(body, now_ms)
-        self._announce()
+        self._announce_lead()
         return appended
 
     def on_tick(self, now_ms: int) -> None:
@@ -233,7 +233,7 @@ class Raft:
             assert message is None or isinstance(message, VoteResponse)
             if self.campaign.on_voted(waiting.peer_id, request, message, now_ms):
                 self._become_leader()
-            self._tell_taker()
+            self._answer_taking()
             return
         if isinstance(request, LeadershipTransferRequest):
             self._on_transferred(request, message)
@@ -247,7 +247,7 @@ class Raft:
             term = leading.on_push(call, waiting, message, now_ms)
         if term is not None:
             self._become_candidate(term)
-        self._announce()
+        self._announce_lead()
 
     def on_peer_gone(self, peer_id: str, now_ms: int) -> None:
         """Handle the death of a peer's process, whose host refuses connections to its port.
@@ -335,7 +335,7 @@ class Raft:
         if term > self.term:
             member.save_term(term, None)
             self.campaign.last = ParseResult.WAIT_TO_REVOTE
-            self._tell_taker()
+            self._answer_taking()
             self.campaign.next_ms = self.now_ms + self.campaign.interval_ms()
 
     def _become_follower(self, leader_id: str) -> None:
@@ -346,7 +346,7 @@ class Raft:
         member.matched, member.aligned = -1, False
         member.heard_ms = self.now_ms
         self.campaign.round = None
-        self._tell_taker()
+        self._answer_taking()
 
     def _become_leader(self) -> None:
         member = self.member
@@ -354,9 +354,9 @@ class Raft:
         self.campaign.round = None
         self.leading = LeaderTerm(member, self.now_ms)
         self._next_preferred_ms = self.now_ms + self.options.check_preferred_leader_interval_ms
-        self._tell_taker()
+        self._answer_taking()
         self.leading.on_tick(self.now_ms)
-        self._announce()
+        self._announce_lead()
 
     def _end_leadership(self) -> None:
         leading, self.leading = self.leading, None
@@ -367,7 +367,7 @@ class Raft:
             self.member.actions.append(LostLead(leading.term))
         leading.fail_pending()
 
-    def _announce(self) -> None:
+    def _announce_lead(self) -> None:
         if self.leading is not None and self.leading.ready and not self._announced:
             self._announced = True
             self.member.actions.append(BecameLeader(self.term))
@@ -388,7 +388,7 @@ class Raft:
             is_won = campaign.run(taking.term, self.now_ms)
         else:
             is_won = campaign.on_tick(self.now_ms)
-        self._tell_taker()
+        self._answer_taking()
         if is_won:
             self._become_leader()
 
@@ -400,7 +400,7 @@ class Raft:
     def _refusal(self, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
         return clients.refusal(self.member, message, code)
 
-    def _is_promised(self) -> bool:
+    def _has_promised(self) -> bool:
         """Whether this member has promised: to a live leader, or as a leader to itself."""
         member = self.member
         if self.leading is not None:
@@ -418,7 +418,7 @@ class Raft:
             member.leader_id,
             member.log.end,
             member.log.end_term,
-            self._is_promised(),
+            self._has_promised(),
             self.now_ms < campaign.abstains_until_ms,
             self._is_taking(),
         )
@@ -430,7 +430,7 @@ class Raft:
             term=member.term,
         )
         if request.pre_vote is not None:
-            return self._foresee(voter, request, response)
+            return self._answer_pre_vote(voter, request, response)
         verdict = votes.decide_vote(voter, request)
         if verdict.result is VoteResult.ACCEPT:
             assert request.leader_id is not None
@@ -440,7 +440,7 @@ class Raft:
             campaign.on_vote_granted(request.leader_id, self.now_ms)
         return replace(response, term=verdict.term, vote_result=verdict.result)
 
-    def _foresee(
+    def _answer_pre_vote(
         self, voter: votes.Voter, request: VoteRequest, response: VoteResponse
     ) -> VoteResponse:
         """Answer a pre-vote.
@@ -459,6 +459,7 @@ class Raft:
         return replace(response, vote_result=result, pre_vote=free_term)
 
     def _on_heart_beat(self, request: HeartBeatRequest, token: object) -> HeartBeatResponse:
+        """Answer a heartbeat, whose sender may become this member's leader."""
         member, leader_id = self.member, request.leader_id
         if leader_id is None or leader_id not in self.peers:
             return HeartBeatResponse(code=RaftResponseCode.UNKNOWN_MEMBER)
@@ -488,16 +489,16 @@ class Raft:
 
     def _tick_leader(self, leading: LeaderTerm) -> None:
         leading.on_tick(self.now_ms)
-        self._announce()
+        self._announce_lead()
         if leading.transferee is not None and self.now_ms >= self._transfer_ends_ms:
             self._become_candidate(self.term + 1)
         elif leading.is_cut_off(self.now_ms):
             self._become_candidate(self.term)
         elif self.now_ms >= self._next_preferred_ms:
             self._next_preferred_ms = self.now_ms + self.options.check_preferred_leader_interval_ms
-            self._prefer(leading)
+            self._transfer_to_preferred(leading)
 
-    def _prefer(self, leading: LeaderTerm) -> None:
+    def _transfer_to_preferred(self, leading: LeaderTerm) -> None:
         """Hand over to a preferred member that is alive and has nearly all entries.
 
         See DLedgerServer.checkPreferredLeader.
@@ -514,6 +515,7 @@ class Raft:
     # Transfer of leadership
 
     def _on_transfer(self, request: LeadershipTransferRequest, token: object) -> RaftMessage | None:
+        """Pass a leadership on or take it over; None: the answer follows later."""
         member = self.member
         if request.term != self.term:
             return self._refusal(request, RaftResponseCode.INCONSISTENT_TERM)
@@ -524,7 +526,7 @@ class Raft:
             return self._refusal(request, RaftResponseCode.UNEXPECTED_ARGUMENT)
         if request.transfer_id != member.leader_id or member.role is not RaftRole.FOLLOWER:
             return self._refusal(request, RaftResponseCode.INCONSISTENT_LEADER)
-        self._drop_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
+        self._refuse_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
         deadline_ms = self.now_ms + self.options.leadership_transfer_wait_timeout_ms
         self._taking = Taking(token, request, deadline_ms)
         self._tick_taking()
@@ -537,27 +539,27 @@ class Raft:
             return
         request = taking.request
         if request.term != self.term or request.transfer_id != member.leader_id:
-            self._drop_taking(RaftResponseCode.EXPIRED_TERM)
+            self._refuse_taking(RaftResponseCode.EXPIRED_TERM)
         elif member.log.end >= request.take_leadership_ledger_index:
             taking.term = self.term + 1
             self._become_candidate(self.term)
             self._tick_candidate()
         elif self.now_ms >= taking.deadline_ms:
-            self._drop_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
+            self._refuse_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
 
-    def _tell_taker(self) -> None:
+    def _answer_taking(self) -> None:
         """Answer the request to take over when its outcome is known."""
         taking, role = self._taking, self.member.role
         if taking is None or taking.term < 0:
             return
         if self.term > taking.term:
-            self._drop_taking(RaftResponseCode.EXPIRED_TERM)
+            self._refuse_taking(RaftResponseCode.EXPIRED_TERM)
         elif role is RaftRole.FOLLOWER:
-            self._drop_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
+            self._refuse_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
         elif role is RaftRole.LEADER:
-            self._drop_taking(RaftResponseCode.SUCCESS)
+            self._refuse_taking(RaftResponseCode.SUCCESS)
 
-    def _drop_taking(self, code: RaftResponseCode) -> None:
+    def _refuse_taking(self, code: RaftResponseCode) -> None:
         taking, self._taking = self._taking, None
         if taking is not None:
             self._answer(taking.token, self._refusal(taking.request, code))

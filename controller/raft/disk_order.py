@@ -33,8 +33,9 @@ from turbopump.controller.raft.storage import DURABLE, Durable
 
 
 class DiskOrder:
-    """The queues of actions; see the module. The user performs the actions of `next`, writes the
-    actions of `batch` to the disk, and reports them to `wrote`."""
+    """The queues of a member's actions: actions that may be performed now, and those that wait for
+    a durable write. The user performs the actions of `next`, writes the actions of `batch` to the
+    disk, and reports them to `wrote`."""
 
     def __init__(self) -> None:
         self._free: deque[Action] = deque()
@@ -53,12 +54,12 @@ class DiskOrder:
         """Queue actions, in the order of `Raft.take`; each waits for the earlier writes that it
         depends on."""
         for action in actions:
-            if is_free(action):
+            if waits_for_no_write(action):
                 self._free.append(action)
             elif isinstance(action, SaveTerm):
                 self._terms += 1
                 self._votes.append(action)
-            elif rests_on_terms_only(action):
+            elif waits_for_terms_only(action):
                 self._votes.append(action)
             else:
                 self._log.append((self._terms, action))
@@ -113,13 +114,13 @@ class DiskOrder:
             queue.clear()
 
 
-def is_free(action: Action) -> bool:
+def waits_for_no_write(action: Action) -> bool:
     """Whether the action sends a pre-vote or its answer, which waits for no write."""
     message = action.message if isinstance(action, Call | Response) else None
     return isinstance(message, VoteRequest | VoteResponse) and message.pre_vote is not None
 
 
-def rests_on_terms_only(action: Action) -> bool:
+def waits_for_terms_only(action: Action) -> bool:
     """Whether the action sends a vote, a heartbeat or an answer to one: it waits for terms only."""
     message = action.message if isinstance(action, Call | Response) else None
     return isinstance(message, VoteRequest | VoteResponse | HeartBeatRequest | HeartBeatResponse)

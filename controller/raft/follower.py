@@ -55,12 +55,14 @@ def on_push(member: MemberState, request: PushEntryRequest, now_ms: int) -> Push
         if code is RaftResponseCode.SUCCESS:
             member.commit(min(request.commit_index, member.matched))
             member.ask_for_snapshot()
-    return _answer(member, request, code)
+    return _push_answer(member, request, code)
 
 
-def _answer(
+def _push_answer(
     member: MemberState, request: PushEntryRequest, code: RaftResponseCode
 ) -> PushEntryResponse:
+    """Make the answer to a push, with the bounds of this log; after INCONSISTENT_STATE also the
+    term of the entry here and the first index of that term."""
     entries = request.entries
     index = entries[0].index if entries else request.pre_log_index
     x_term = x_index = None
@@ -81,7 +83,8 @@ def _answer(
 
 
 def _compare(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
-    """Compare index and term, which identify an entry; DLedger compares whole entries."""
+    """Compare the leader's entry before the pushed ones with the log, by index and term; DLedger
+    compares whole entries. SUCCESS: the log has it."""
     index, term = request.pre_log_index, request.pre_log_term
     if request.entry is not None:
         index, term = request.entry.index, request.entry.term
@@ -95,7 +98,7 @@ def _compare(member: MemberState, request: PushEntryRequest) -> RaftResponseCode
     return RaftResponseCode.SUCCESS
 
 
-def _has(member: MemberState, index: int, term: int) -> bool:
+def _has_entry(member: MemberState, index: int, term: int) -> bool:
     """Whether the log has this entry, or had it before a snapshot."""
     return index < member.log.base.index or member.log.term_at(index) == term
 
@@ -106,12 +109,14 @@ def _truncate(member: MemberState, request: PushEntryRequest) -> RaftResponseCod
     if entry is None or not fits([entry], entry.index, member.term):
         return RaftResponseCode.UNEXPECTED_ARGUMENT
     before = log.term_at(entry.index - 1)
-    if not _follows(member, request, entry.index) or (before is not None and before > entry.term):
+    if not _may_place_at(member, request, entry.index) or (
+        before is not None and before > entry.term
+    ):
         return RaftResponseCode.INCONSISTENT_STATE
     cut = entry.index
-    if _has(member, entry.index, entry.term):
+    if _has_entry(member, entry.index, entry.term):
         cut = entry.index + 1 if _is_foreign(member, request, entry.index + 1) else log.end + 1
-    if cut <= log.end and not _cut(member, cut):
+    if cut <= log.end and not _remove_from(member, cut):
         return RaftResponseCode.INCONSISTENT_STATE
     if entry.index > log.end:
         member.append((entry,))
@@ -135,13 +140,13 @@ def _is_foreign(member: MemberState, request: PushEntryRequest, index: int) -> b
     return have.term != request.next_term
 
 
-def _follows(member: MemberState, request: PushEntryRequest, first: int) -> bool:
-    """Whether entries may be placed at `first`."""
+def _may_place_at(member: MemberState, request: PushEntryRequest, first: int) -> bool:
+    """Whether the push's entries may be placed at index `first`: the log has the entry before."""
     if first > member.log.end + 1:
         return False
     if request.pre_log_index is None or request.pre_log_term is None:
         return True
-    return request.pre_log_index == first - 1 and _has(
+    return request.pre_log_index == first - 1 and _has_entry(
         member, request.pre_log_index, request.pre_log_term
     )
 
@@ -155,16 +160,16 @@ def _append(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
     entries = request.entries
     if not entries or not fits(entries, entries[0].index, member.term):
         return RaftResponseCode.UNEXPECTED_ARGUMENT
-    if not _follows(member, request, entries[0].index):
+    if not _may_place_at(member, request, entries[0].index):
         return RaftResponseCode.INCONSISTENT_STATE
-    new = tuple(entry for entry in entries if not _has(member, entry.index, entry.term))
+    new = tuple(entry for entry in entries if not _has_entry(member, entry.index, entry.term))
     if new:
         first = new[0].index
         before = member.log.term_at(first - 1)
         if before is None or before > new[0].term:
             return RaftResponseCode.INCONSISTENT_STATE
         if first <= member.log.end:
-            if request.pre_log_term is None or not _cut(member, first):
+            if request.pre_log_term is None or not _remove_from(member, first):
                 return RaftResponseCode.INCONSISTENT_STATE
             new = entries[first - entries[0].index :]
         member.append(new)
@@ -172,8 +177,9 @@ def _append(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
     return RaftResponseCode.SUCCESS
 
 
-def _cut(member: MemberState, index: int) -> bool:
-    """Remove entries that the leader lacks, unless they are committed."""
+def _remove_from(member: MemberState, index: int) -> bool:
+    """Remove the entries from `index` on, which the leader lacks; returns False, without effect, if
+    one of them is committed."""
     if index <= member.committed:
         logger.error(
             "%s: refused the leader's truncation at %d, as entries up to %d are committed",
@@ -187,7 +193,8 @@ def _cut(member: MemberState, index: int) -> bool:
 
 
 def _commit(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
-    """Compare again before committing: a restarted process has forgotten its matches."""
+    """Commit entries up to the leader's commit index, after a comparison: a restarted process has
+    forgotten which entries it compared."""
     if request.pre_log_index is None or request.pre_log_term is None:
         return RaftResponseCode.SUCCESS
     return _compare(member, request)

@@ -42,7 +42,7 @@ COMMIT_AGAIN_MS = 1000
 
 
 class FollowerState(Enum):
-    """State of a follower's dispatcher; see the module."""
+    """The next request that the leader sends a follower: compare, truncate, append or snapshot."""
 
     COMPARE = "COMPARE"
     """Search for the last entry that both logs have."""
@@ -84,7 +84,7 @@ class FollowerProgress:
 
 @dataclass(slots=True)
 class Pending:
-    """An append that waits for a majority."""
+    """A proposed entry that waits until a majority has it."""
 
     later: Deferred[Outcome]
     deadline_ms: int
@@ -111,11 +111,11 @@ class LeaderTerm:
         first = member.log.next_entry(self.term, b"")
         member.append((first,))
         self.first_index = first.index
-        self._count()
+        self._commit_majority()
 
     @property
     def ready(self) -> bool:
-        """Whether an entry of its own term is committed, and with it all earlier ones."""
+        """Whether an entry of this term is committed, and with it all earlier entries."""
         return self.member.committed >= self.first_index
 
     # Appends
@@ -135,7 +135,7 @@ class LeaderTerm:
             member.append((entry,))
             deadline_ms = now_ms + member.options.max_wait_ack_time_ms + member.patience_ms
             self._pending[entry.index] = Pending(later, deadline_ms)
-            self._count()
+            self._commit_majority()
         return later
 
     def fail_pending(self) -> None:
@@ -147,12 +147,13 @@ class LeaderTerm:
         self._pending.clear()
 
     def _expire_pending(self, now_ms: int) -> None:
+        """Fail the pending appends whose deadline has passed with WAIT_QUORUM_ACK_TIMEOUT."""
         failed = Failed(RaftResponseCode.WAIT_QUORUM_ACK_TIMEOUT, "no majority answered in time")
         expired = [index for index, one in self._pending.items() if now_ms >= one.deadline_ms]
         for index in expired:
             self.member.actions.append(Settle(self._pending.pop(index).later, failed))
 
-    def _count(self) -> None:
+    def _commit_majority(self) -> None:
         """Commit entries of this term that a majority has.
 
         The leader's own entries are durable before any later action.
@@ -186,7 +187,7 @@ class LeaderTerm:
                 progress.heart_beat_due_ms = (
                     now_ms + self.member.options.heart_beat_time_interval_ms
                 )
-                request = HeartBeatRequest(**self._base(progress.peer_id))
+                request = HeartBeatRequest(**self._common_fields(progress.peer_id))
                 self.member.call(progress.peer_id, request, now_ms)
         self._expire_pending(now_ms)
         self.push(now_ms)
@@ -208,6 +209,8 @@ class LeaderTerm:
         return now_ms - self._quorum_heard_ms(now_ms) < self.member.options.lease_ms
 
     def _quorum_heard_ms(self, now_ms: int) -> int:
+        """Time at which the heartbeats were sent that a majority, this member included,
+        has answered."""
         heard = sorted([now_ms, *(one.heard_sent_ms for one in self.peers.values())])
         return heard[len(heard) - self.member.options.majority]
 
@@ -245,12 +248,13 @@ class LeaderTerm:
                 progress.call = None
             if now_ms < progress.wait_until_ms:
                 continue
-            request = self._request(progress, now_ms)
+            request = self._next_request(progress, now_ms)
             if request is not None:
                 progress.call = self.member.call(progress.peer_id, request, now_ms)
                 progress.sent_ms = now_ms
 
-    def _base(self, peer_id: str) -> dict[str, Any]:
+    def _common_fields(self, peer_id: str) -> dict[str, Any]:
+        """The fields that all requests to a peer have."""
         return {
             "group": self.member.options.group,
             "local_id": self.member.id,
@@ -259,7 +263,9 @@ class LeaderTerm:
             "term": self.term,
         }
 
-    def _request(self, progress: FollowerProgress, now_ms: int) -> RaftMessage | None:
+    def _next_request(self, progress: FollowerProgress, now_ms: int) -> RaftMessage | None:
+        """The request that a follower needs next, by the state of its dispatcher; None if
+        none is due."""
         log = self.member.log
         if progress.state is FollowerState.COMPARE:
             if progress.compare < log.base.index:
@@ -290,8 +296,10 @@ class LeaderTerm:
     def _push_request(
         self, progress: FollowerProgress, kind: PushType, first: int, before: int
     ) -> PushEntryRequest:
+        """Make a push of this kind, for the entry at index `first` (or for a batch from there);
+        `before` is the index of the entry to compare."""
         log = self.member.log
-        values: dict[str, Any] = self._base(progress.peer_id)
+        values: dict[str, Any] = self._common_fields(progress.peer_id)
         if kind is PushType.APPEND:
             entries = log.slice(first, ENTRIES_PER_PUSH_MAX, BYTES_PER_PUSH_MAX)
             if len(entries) > 1:
@@ -312,6 +320,7 @@ class LeaderTerm:
         )
 
     def _install_request(self, progress: FollowerProgress) -> InstallSnapshotRequest:
+        """Make the request that sends the snapshot to a follower."""
         snapshot = self.member.snapshot
         assert snapshot is not None, "entries are gone without a snapshot of them"
         return InstallSnapshotRequest(
@@ -319,7 +328,7 @@ class LeaderTerm:
             last_included_term=snapshot.base.term,
             last_included_pos=snapshot.base.pos,
             data=snapshot.data,
-            **self._base(progress.peer_id),
+            **self._common_fields(progress.peer_id),
         )
 
     def on_push(
@@ -339,23 +348,25 @@ class LeaderTerm:
             return response.term
         if response.code == RaftResponseCode.SUCCESS:
             if isinstance(request, InstallSnapshotRequest):
-                self._installed(progress, request)
+                self._on_installed(progress, request)
             elif isinstance(request, PushEntryRequest):
                 assert isinstance(response, PushEntryResponse)
-                self._pushed(progress, request, response)
-            self._count()
+                self._on_push_success(progress, request, response)
+            self._commit_majority()
         elif response.code == RaftResponseCode.INCONSISTENT_STATE and isinstance(
             response, PushEntryResponse
         ):
-            self._disagreed(progress, request, response, now_ms)
+            self._on_disagreement(progress, request, response, now_ms)
         else:
             progress.state, progress.compare = FollowerState.COMPARE, self.member.log.end
             progress.wait_until_ms = now_ms + self.member.options.push_pause_ms
         return None
 
-    def _pushed(
+    def _on_push_success(
         self, progress: FollowerProgress, request: PushEntryRequest, response: PushEntryResponse
     ) -> None:
+        """Record a successful push: the follower has the entries, and its dispatcher
+        takes its next state."""
         if request.type is PushType.COMPARE:
             assert request.pre_log_index is not None
             index = request.pre_log_index
@@ -371,20 +382,21 @@ class LeaderTerm:
         if request.type is not PushType.COMPARE:
             progress.commit_told = request.commit_index
 
-    def _installed(self, progress: FollowerProgress, request: InstallSnapshotRequest) -> None:
-        """Compare next: the follower may have entries after the snapshot."""
+    def _on_installed(self, progress: FollowerProgress, request: InstallSnapshotRequest) -> None:
+        """Record that a follower has the snapshot; its log is compared next, because it may have
+        entries after the snapshot."""
         progress.match = max(progress.match, request.last_included_index)
         progress.commit_told = max(progress.commit_told, request.last_included_index)
         progress.state, progress.compare = FollowerState.COMPARE, request.last_included_index
 
-    def _disagreed(
+    def _on_disagreement(
         self,
         progress: FollowerProgress,
         request: RaftMessage,
         response: PushEntryResponse,
         now_ms: int,
     ) -> None:
-        """Compare further down.
+        """The follower's log differs at the compared index: compare at a lower index.
 
         The next index is the follower's end, or the last entry here of the follower's term, or the
         one before its first entry of that term.

@@ -61,7 +61,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A call without an answer yet."""
+    """A request to a peer that has no answer yet."""
 
     peer_id: str
     message: RaftMessage
@@ -204,7 +204,7 @@ class MemberState:
         while kept < index - 1 and snapshot.base.pos - self.log.base_at(kept).pos > LOG_BYTES_MAX:
             kept += 1
         self.log.compact(kept)
-        self._keep(snapshot)
+        self._save_snapshot(snapshot)
         return True
 
     def install(self, base: Base, data: bytes) -> None:
@@ -218,11 +218,12 @@ class MemberState:
             self.log.compact(base.index)
         else:
             self.log.reset(base)
-        self._keep(Snapshot(base, data))
+        self._save_snapshot(Snapshot(base, data))
         self.committed = self._snapshot_asked = base.index
         self.actions.append(LoadSnapshot(base.index, data))
 
-    def _keep(self, snapshot: Snapshot) -> None:
+    def _save_snapshot(self, snapshot: Snapshot) -> None:
+        """Make this the snapshot, and request its durable write."""
         self.snapshot = snapshot
         self.actions.append(SaveSnapshot(snapshot, self.log.base, self.log.entries()))
 

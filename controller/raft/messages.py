@@ -38,7 +38,7 @@ class MessageError(ValueError):
 
 
 class RaftRequestCode(IntEnum):
-    """Remoting codes (DLedgerRequestCode)."""
+    """Remoting request codes of DLedger's messages (DLedgerRequestCode)."""
 
     METADATA = 50000  # of a client: the leader and all members
     APPEND = 50001  # of a client: append an entry
@@ -109,7 +109,7 @@ class VoteResult(StrEnum):
 
 
 class PushType(StrEnum):
-    """Kind of a push (PushEntryRequest.Type)."""
+    """Kind of a push: compare, truncate, append or commit (PushEntryRequest.Type)."""
 
     APPEND = "APPEND"  # entries to append
     COMMIT = "COMMIT"  # the committed index only
@@ -171,7 +171,8 @@ class HeartBeatResponse(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushEntryRequest(RaftMessage):
-    """The leader compares, truncates, appends or commits, with one entry or a batch."""
+    """A push of the leader to a follower, which compares, truncates, appends or commits, with one
+    entry or a batch."""
 
     type: PushType = PushType.APPEND
     commit_index: int = -1
@@ -346,7 +347,7 @@ def encode(message: RaftMessage) -> bytes:
     for name, key, _kind, _default in _MEMBERS[type(message)]:
         value = getattr(message, name)
         if value is not None:
-            found[key] = _written(value)
+            found[key] = _json_value(value)
     if isinstance(message, PushEntryRequest):
         entries = message.entries
         found["batch"] = bool(message.batch_entry)
@@ -360,10 +361,11 @@ def encode(message: RaftMessage) -> bytes:
 def decode(kind: type[M], body: bytes) -> M:
     """Decode a message from a frame's body; unknown JSON members are skipped, missing ones get
     their defaults. Raises MessageError if the body is malformed or over its limit (SIZES_MAX)."""
-    return _message(kind, _object(kind, body))
+    return _message_from(kind, _checked_object(kind, body))
 
 
-def _object(kind: type[RaftMessage], body: bytes) -> dict[str, Any]:
+def _checked_object(kind: type[RaftMessage], body: bytes) -> dict[str, Any]:
+    """Parse a body of this kind into a JSON object. Raises MessageError, also over the limits."""
     limit = SIZES_MAX.get(kind, SMALL_MAX)
     if len(body) > limit:
         raise MessageError(f"{kind.__name__}: {len(body)} bytes, over {limit}")
@@ -380,7 +382,8 @@ def _object(kind: type[RaftMessage], body: bytes) -> dict[str, Any]:
     return found
 
 
-def _message(kind: type[M], found: dict[str, Any]) -> M:
+def _message_from(kind: type[M], found: dict[str, Any]) -> M:
+    """Make a message of this kind from JSON members. Raises MessageError."""
     values: dict[str, Any] = {}
     for name, key, wanted, default in _MEMBERS[kind]:
         value = found.get(key)
@@ -398,18 +401,18 @@ def _message(kind: type[M], found: dict[str, Any]) -> M:
 def push_in_steps(body: bytes) -> Generator[None, None, PushEntryRequest]:
     """Decode a push with many entries in steps; the generator returns it. Raises MessageError."""
     kind = PushEntryRequest
-    found = _object(kind, body)
+    found = _checked_object(kind, body)
     listed = found.pop("batchEntry", None)
     entries: list[Entry] = []
     try:
-        parts = [] if listed is None else _list(listed)
+        parts = [] if listed is None else _read_list(listed)
         for at in range(0, len(parts), ENTRIES_PER_STEP):
             yield
-            entries.extend(map(_entry, parts[at : at + ENTRIES_PER_STEP]))
+            entries.extend(map(_read_entry, parts[at : at + ENTRIES_PER_STEP]))
     except (ValueError, TypeError, KeyError) as error:
         raise MessageError(f"{kind.__name__}: batchEntry: {error}") from None
     yield
-    return replace(_message(kind, found), batch_entry=tuple(entries))
+    return replace(_message_from(kind, found), batch_entry=tuple(entries))
 
 
 def snapshot_in_steps(body: bytes) -> Generator[None, None, InstallSnapshotRequest]:
@@ -432,7 +435,8 @@ def append_in_steps(body: bytes) -> Generator[None, None, AppendEntryRequest]:
 def _base64_in_steps(
     kind: type[M], body: bytes, wanted: re.Pattern[bytes]
 ) -> Generator[None, None, tuple[M, bytes]]:
-    """Decode a message without its long member, and that member's bytes."""
+    """Decode, in steps, a message and the bytes of its long base64 member, which `wanted` finds in
+    the body: returns (the message without that member, the bytes)."""
     found = wanted.search(body)
     if found is None:
         raise MessageError(f"{kind.__name__}: {len(body)} bytes without data, over {SMALL_MAX}")
@@ -477,12 +481,14 @@ def _members_of(kind: type[RaftMessage]) -> list[tuple[str, str, Any, Any]]:
     return members
 
 
-def _written(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
+    """A field's value as JSON has it: bytes as base64, entries as objects, enumerations
+    as their values."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Entry):
         return {
-            "body": _written(value.body),
+            "body": _json_value(value.body),
             "bodyCrc": 0,
             "chainCrc": 0,
             "channel": 0,
@@ -493,7 +499,7 @@ def _written(value: Any) -> Any:
             "term": value.term,
         }
     if isinstance(value, tuple):
-        return [_written(part) for part in value]
+        return [_json_value(part) for part in value]
     if isinstance(value, IntEnum):
         return int(value)
     if isinstance(value, StrEnum):
@@ -501,67 +507,67 @@ def _written(value: Any) -> Any:
     return value
 
 
-def _int(value: Any) -> int:
+def _read_int(value: Any) -> int:
     if type(value) is not int or not -INT64_MAX <= value <= INT64_MAX:
         raise ValueError("no number of 64 bits")
     return value
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("no text")
     return value
 
 
-def _flag(value: Any) -> bool:
+def _read_flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("neither true nor false")
     return value
 
 
-def _bytes(value: Any) -> bytes:
+def _read_base64(value: Any) -> bytes:
     try:
-        return base64.b64decode(_text(value), validate=True)
+        return base64.b64decode(_read_text(value), validate=True)
     except binascii.Error as error:
         raise ValueError(f"no base64: {error}") from None
 
 
-def _list(value: Any) -> list[Any]:
+def _read_list(value: Any) -> list[Any]:
     if not isinstance(value, list) or len(value) > LIST_MAX:
         raise ValueError(f"no list of at most {LIST_MAX}")
     return value
 
 
-def _texts(value: Any) -> dict[str, str]:
+def _read_texts(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > LIST_MAX:
         raise ValueError("no map of texts")
-    return {_text(key): _text(text) for key, text in value.items()}
+    return {_read_text(key): _read_text(text) for key, text in value.items()}
 
 
-def _entry(value: Any) -> Entry:
+def _read_entry(value: Any) -> Entry:
     if not isinstance(value, dict):
         raise ValueError("no entry")
     text = value.get("body")
-    body = _bytes(text) if text is not None else b""
-    index, term, pos = (_int(value.get(key)) for key in ("index", "term", "pos"))
+    body = _read_base64(text) if text is not None else b""
+    index, term, pos = (_read_int(value.get(key)) for key in ("index", "term", "pos"))
     if index < 0 or term < 0 or pos < 0:
         raise ValueError("an entry with a negative number")
-    if _int(value.get("size")) != ENTRY_OVERHEAD + len(body):
+    if _read_int(value.get("size")) != ENTRY_OVERHEAD + len(body):
         raise ValueError("an entry's size differs from its field")
     return Entry(index, term, pos, body)
 
 
 _READERS: dict[Any, Any] = {
-    int: _int,
-    str: _text,
-    bool: _flag,
-    bytes: _bytes,
+    int: _read_int,
+    str: _read_text,
+    bool: _read_flag,
+    bytes: _read_base64,
     VoteResult: VoteResult,
     PushType: PushType,
-    Entry: _entry,
-    tuple[Entry, ...]: lambda value: tuple(_entry(part) for part in _list(value)),
-    tuple[int, ...]: lambda value: tuple(_int(part) for part in _list(value)),
-    dict[str, str]: _texts,
+    Entry: _read_entry,
+    tuple[Entry, ...]: lambda value: tuple(_read_entry(part) for part in _read_list(value)),
+    tuple[int, ...]: lambda value: tuple(_read_int(part) for part in _read_list(value)),
+    dict[str, str]: _read_texts,
 }
 
 _MEMBERS = {kind: _members_of(kind) for kind in (*RESPONSES, *RESPONSES.values())}

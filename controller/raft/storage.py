@@ -54,7 +54,7 @@ from turbopump.controller.raft.actions import (
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
 from turbopump.controller.raft.member_state import Restored
 from turbopump.engine.disk import atomic_replace
-from turbopump.engine.disk.files import FileLock, Files, MappedFile, sync_above
+from turbopump.engine.disk.files import FileLock, Files, MappedFile, sync_parent_folders
 from turbopump.engine.types import StoreError
 
 CURRENT_TERM = "currterm"
@@ -133,6 +133,8 @@ class RaftStorage:
             raise
 
     def _open(self) -> Restored:
+        """Load all files, check that they fit together, and make them durable. Raises
+        StoreError."""
         files = self._files
         term, vote, has_term = self._load_term()
         snapshot = self._load_snapshot()
@@ -152,14 +154,14 @@ class RaftStorage:
             log, is_clean = Log(snapshot.base), False
         self._base, self._entries = log.base, list(log.entries())
         if not is_clean:
-            self._rewrite()
+            self._rewrite_entries()
         if not has_term or self._vote_number < 0:
             self._make_votes(term, vote)
         if self._mapped is None:
-            self._map()
+            self._map_entries()
         if self._votes is None:
             self._votes = files.open(self._path(CURRENT_TERM))
-        self._keep()
+        self._sync_all()
         return Restored(term, vote, log, snapshot, is_new=not has_term)
 
     def do(self, actions: Sequence[Durable]) -> None:
@@ -192,7 +194,7 @@ class RaftStorage:
         """Write term and vote into the slot without the last ones, with one sync."""
         assert self._votes is not None, "not open"
         number = self._vote_number + 1
-        at = _slot(number)
+        at = _slot_position(number)
         self._votes.region.write(at, _vote_record(number, term, vote))
         self._votes.sync(at, at + SLOT_SIZE)
         self.syncs += 1
@@ -204,11 +206,11 @@ class RaftStorage:
         assert self._mapped is not None, "not open"
         next_index = self._base.index + len(self._entries) + 1
         assert entries and entries[0].index == next_index, "entries do not follow the log"
-        data = b"".join(_record(entry, self._end) for entry in entries)
+        data = b"".join(_entry_record(entry, self._end) for entry in entries)
         start, end = self._end, self._end + len(data)
         self._entries += entries
         if end > self._mapped.size:
-            self._rewrite()
+            self._rewrite_entries()
             return
         self._mapped.region.write(start, data)
         self._mapped.sync(start, end)
@@ -220,7 +222,7 @@ class RaftStorage:
         at = index - self._base.index - 1
         assert 0 <= at < len(self._entries), "nothing to cut"
         del self._entries[at:]
-        self._rewrite()
+        self._rewrite_entries()
 
     def save_snapshot(self, snapshot: Snapshot, base: Base, entries: tuple[Entry, ...]) -> None:
         """Replace the snapshot, then adjust the log to `base` and `entries`.
@@ -231,14 +233,14 @@ class RaftStorage:
         at = snapshot.base
         head = struct.pack(">Iqqqq", 0, at.index, at.term, at.pos, len(snapshot.data))
         checksum = zlib.crc32(snapshot.data, zlib.crc32(head))
-        self._replace(
+        self._replace_file(
             SNAPSHOT,
             _SNAPSHOT_MAGIC + checksum.to_bytes(4, "big") + head + snapshot.data,
         )
-        kept = self._behind(base)
+        kept = self._entries_after(base)
         if kept is None or tuple(kept) != entries[: len(kept)]:
             self._base, self._entries = base, list(entries)
-            self._rewrite()
+            self._rewrite_entries()
             return
         self._base, self._entries = base, kept
         if len(kept) < len(entries):
@@ -254,7 +256,7 @@ class RaftStorage:
             self._lock.release()
             self._lock = None
 
-    def _behind(self, base: Base) -> list[Entry] | None:
+    def _entries_after(self, base: Base) -> list[Entry] | None:
         """Return the file's entries after `base`; None if the file lacks it."""
         at = base.index - self._base.index
         if not 0 <= at <= len(self._entries):
@@ -265,18 +267,20 @@ class RaftStorage:
     # Whole files
 
     def _path(self, name: str) -> str:
+        """Path of the file `name` in the storage's folder."""
         return f"{self._folder}/{name}"
 
-    def _replace(self, name: str, data: bytes) -> None:
+    def _replace_file(self, name: str, data: bytes) -> None:
         files, path = self._files, self._path(name)
         atomic_replace.replace(files, path, data, TEMPORARY)
         self.syncs += 2
 
-    def _read(self, name: str) -> bytes | None:
+    def _read_file(self, name: str) -> bytes | None:
+        """Content of a file in the folder; None if it is missing."""
         path = self._path(name)
         return self._files.read(path) if self._files.exists(path) else None
 
-    def _keep(self) -> None:
+    def _sync_all(self) -> None:
         """Sync all files and folders.
 
         A killed process may have left data or names only in memory; a failed sync may have left
@@ -284,22 +288,24 @@ class RaftStorage:
         """
         assert self._mapped is not None and self._votes is not None
         for mapped in (self._mapped, self._votes):
-            mapped.touch(0, mapped.size)
+            mapped.mark_dirty(0, mapped.size)
             mapped.sync(0, mapped.size)
         if self._files.exists(self._path(SNAPSHOT)):
             self._files.sync(self._path(SNAPSHOT))
         self._files.sync_folder(self._folder)
-        sync_above(self._files, self._folder)
+        sync_parent_folders(self._files, self._folder)
 
     # Term and vote
 
     def _make_votes(self, term: int, vote: str | None) -> None:
-        """Write the whole file, for a new member or from an earlier version's text."""
-        self._replace(CURRENT_TERM, _vote_record(0, term, vote).ljust(2 * SLOT_SIZE, b"\0"))
+        """Write the whole file of term and vote, for a new member or in place of an
+        earlier version's text."""
+        self._replace_file(CURRENT_TERM, _vote_record(0, term, vote).ljust(2 * SLOT_SIZE, b"\0"))
         self._vote_number = 0
 
     def _load_term(self) -> tuple[int, str | None, bool]:
-        data = self._read(CURRENT_TERM)
+        """Load (term, vote, whether the file exists). Raises StoreError for a damaged file."""
+        data = self._read_file(CURRENT_TERM)
         if data is None:
             return 0, None, False
         if data.startswith(b"currTerm="):
@@ -315,7 +321,8 @@ class RaftStorage:
         return term, vote or None, True
 
     def _load_text(self, data: bytes) -> tuple[int, str | None, bool]:
-        """Decode the text of earlier versions: DLedger's names and a checksum."""
+        """Decode the file of earlier versions, a text with DLedger's names and a checksum: (term,
+        vote, True). Raises StoreError."""
         path = self._path(CURRENT_TERM)
         try:
             first, second, third = data.decode().splitlines()
@@ -330,15 +337,18 @@ class RaftStorage:
     # Snapshot
 
     def _load_snapshot(self) -> Snapshot | None:
-        data = self._read(SNAPSHOT)
+        """Load the snapshot; None without a file. Raises StoreError if it is damaged."""
+        data = self._read_file(SNAPSHOT)
         if data is None:
             return None
-        base, size = self._header(SNAPSHOT, data, _SNAPSHOT_MAGIC, len(data))
+        base, size = self._read_header(SNAPSHOT, data, _SNAPSHOT_MAGIC, len(data))
         if _HEADER.size + size != len(data):
             raise StoreError(f"{self._path(SNAPSHOT)} is damaged: its length does not fit")
         return Snapshot(base, data[_HEADER.size :])
 
-    def _header(self, name: str, data: bytes, magic: bytes, end: int) -> tuple[Base, int]:
+    def _read_header(self, name: str, data: bytes, magic: bytes, end: int) -> tuple[Base, int]:
+        """Decode the header of a file: (base, length of the data or durable end); the checksum
+        covers the bytes up to `end`. Raises StoreError."""
         path = self._path(name)
         if len(data) < _HEADER.size:
             raise StoreError(f"{path} is damaged: it has only {len(data)} bytes")
@@ -355,15 +365,15 @@ class RaftStorage:
 
     # Entries
 
-    def _map(self) -> None:
+    def _map_entries(self) -> None:
         self._mapped = self._files.open(self._path(ENTRIES))
 
-    def _rewrite(self) -> None:
-        """Replace the file by one with all entries, with room for more."""
+    def _rewrite_entries(self) -> None:
+        """Replace the file of entries by a file with all of them and room for more."""
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None
-        records = b"".join(_record(entry, 0) for entry in self._entries)
+        records = b"".join(_entry_record(entry, 0) for entry in self._entries)
         end = _HEADER.size + len(records)
         base = self._base
         head = struct.pack(">Iqqqq", 0, base.index, base.term, base.pos, end)
@@ -371,17 +381,17 @@ class RaftStorage:
         size = self._size_min
         while size < 2 * end:
             size *= 2
-        self._replace(ENTRIES, data.ljust(size, b"\0"))
+        self._replace_file(ENTRIES, data.ljust(size, b"\0"))
         self._end = end
-        self._map()
+        self._map_entries()
 
     def _load_entries(self, snapshot: Snapshot | None) -> tuple[Log | None, bool]:
         """Load the log; return it and whether only zeros follow it."""
-        data = self._read(ENTRIES)
+        data = self._read_file(ENTRIES)
         if data is None:
             return None, False
         path = self._path(ENTRIES)
-        base, made_end = self._header(ENTRIES, data, _ENTRIES_MAGIC, _HEADER.size)
+        base, made_end = self._read_header(ENTRIES, data, _ENTRIES_MAGIC, _HEADER.size)
         start = snapshot.base.index if snapshot is not None else -1
         if base.index > start:
             raise StoreError(f"{path} begins with {base.index + 1}, but a snapshot ends at {start}")
@@ -397,13 +407,13 @@ class RaftStorage:
         return log, not data[at:].strip(b"\0")
 
 
-def _slot(number: int) -> int:
-    """Return the position of the slot for a write."""
+def _slot_position(number: int) -> int:
+    """Return the position in `currterm` of the slot for write `number`."""
     return number % 2 * SLOT_SIZE
 
 
 def _vote_record(number: int, term: int, vote: str | None) -> bytes:
-    """Encode a slot."""
+    """Encode term and vote as the record of write `number`, for a slot of `currterm`."""
     voted = (vote or "").encode()
     assert len(voted) <= VOTE_MAX, "the id of a member is too long"
     head = struct.pack(">Iqq", len(voted), number, term)
@@ -422,12 +432,14 @@ def _vote_at(data: bytes, at: int) -> tuple[int, int, str] | None:
         return None
     if checksum != zlib.crc32(memoryview(data)[at + _AFTER_CRC : end]):
         return None
-    if _slot(number) != at // SLOT_SIZE * SLOT_SIZE:
+    if _slot_position(number) != at // SLOT_SIZE * SLOT_SIZE:
         return None
     return number, term, data[at + _VOTE.size : end].decode()
 
 
-def _record(entry: Entry, durable_end: int) -> bytes:
+def _entry_record(entry: Entry, durable_end: int) -> bytes:
+    """Encode an entry as a record of the file; `durable_end` is the byte before which the file's
+    records are durable."""
     head = struct.pack(
         ">IIqqqq", len(entry.body), 0, entry.index, entry.term, entry.pos, durable_end
     )
@@ -436,7 +448,7 @@ def _record(entry: Entry, durable_end: int) -> bytes:
 
 
 def _entry_at(data: bytes, at: int) -> Entry | None:
-    """Return the entry of an intact record, or None."""
+    """Return the entry of the record at position `at`; None if that record is not intact."""
     if at + _RECORD.size > len(data):
         return None
     magic, checksum, size, _zero, index, term, pos, _end = _RECORD.unpack_from(data, at)
@@ -449,7 +461,7 @@ def _entry_at(data: bytes, at: int) -> Entry | None:
 
 
 def _durable_end(data: bytes, at: int) -> int:
-    """Return the durable end that the records from `at` report, at most."""
+    """Return the greatest durable end that the intact records from position `at` on contain."""
     found = 0
     while (at := data.find(_RECORD_MAGIC, at)) >= 0:
         if _entry_at(data, at) is not None:

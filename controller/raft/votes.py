@@ -32,7 +32,7 @@ class ParseResult(Enum):
 
 
 class Pause(Enum):
-    """Pause before the next round."""
+    """Kind of pause before a candidate's next round of votes."""
 
     NONE = auto()
     """Begin at once, or not at all if the round passed."""
@@ -70,7 +70,8 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class VoteVerdict:
-    """The answer to a vote request."""
+    """A decision on a vote request: the result and term of the answer, and whether the
+    voter's term rises."""
 
     result: VoteResult
     term: int
@@ -79,7 +80,7 @@ class VoteVerdict:
     """Whether the voter's term rises to the candidate's."""
 
 
-def _unfit(voter: Voter, request: VoteRequest) -> VoteResult | None:
+def _log_refusal(voter: Voter, request: VoteRequest) -> VoteResult | None:
     """Return the reason why a member with this log cannot be a candidate; None if it can."""
     candidate = request.leader_id
     ends = (request.ledger_end_term, request.ledger_end_index)
@@ -99,7 +100,7 @@ def decide_vote(voter: Voter, request: VoteRequest) -> VoteVerdict:
     candidate = request.leader_id
     ends = (request.ledger_end_term, request.ledger_end_index)
     result, term, raises = VoteResult.ACCEPT, voter.term, False
-    unfit = _unfit(voter, request)
+    unfit = _log_refusal(voter, request)
     if unfit is not None:
         result = unfit
     elif request.term < voter.term:
@@ -128,7 +129,7 @@ def decide_pre_vote(voter: Voter, request: VoteRequest) -> tuple[VoteResult, int
     candidate, wanted = request.leader_id, request.pre_vote
     assert wanted is not None, "a vote is asked for"
     free = max(wanted, voter.term + (voter.vote not in (None, candidate)))
-    unfit = _unfit(voter, request)
+    unfit = _log_refusal(voter, request)
     if unfit is not None:
         return unfit, free
     if voter.promised and candidate != voter.leader_id:
@@ -160,7 +161,7 @@ def is_decided(results: Iterable[VoteResult], missing: int, majority: int) -> bo
     )
 
 
-def parse(
+def parse_votes(
     results: Iterable[VoteResult], known_max_term: int, term: int, majority: int
 ) -> tuple[ParseResult, Pause]:
     """Return (the result of a round in `term`, the pause before the next round), from the answers

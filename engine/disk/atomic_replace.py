@@ -41,7 +41,7 @@ def set_aside(files: Files, path: str, backup: str) -> None:
 def sync_names(files: Files, path: str) -> None:
     """Make renames durable in the folder of `path`, and in the folder of a link's target. Raises
     OSError."""
-    folders = dict.fromkeys(_folder(one) for one in (path, files.resolve(path)))
+    folders = dict.fromkeys(_parent_folder(one) for one in (path, files.resolve(path)))
     for folder in folders:
         files.sync_folder(folder)
 
@@ -54,5 +54,5 @@ def replace(files: Files, path: str, data: bytes, suffix: str = TEMPORARY) -> No
     sync_names(files, path)
 
 
-def _folder(path: str) -> str:
+def _parent_folder(path: str) -> str:
     return path.rpartition("/")[0] or "."

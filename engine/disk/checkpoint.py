@@ -43,7 +43,8 @@ little later than the log."""
 
 
 class DurableMarks(NamedTuple):
-    """Our own numbers."""
+    """The part of a checkpoint that RocketMQ does not have: log offsets up to which log, queues and
+    index are durable, and counts of queues, units and index entries at that time."""
 
     log: LogOffset
     """Log offset before which the log is durable."""
@@ -65,7 +66,7 @@ class DurableMarks(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """The content of the file; times are epoch ms."""
+    """The content of a store's checkpoint file; times are epoch ms."""
 
     log_timestamp_ms: int = 0
     """Store time of the last durable record."""
@@ -98,7 +99,7 @@ UNKNOWN = Checkpoint(damaged=True)
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """The 4096 bytes of a file with these values; `damaged` counts only without `marks`."""
+    """The 4096 bytes of the checkpoint file; `damaged` is written only without `marks`."""
     *numbers, marks, damaged = checkpoint
     theirs = _THEIRS.pack(*numbers)
     if marks is None:
@@ -111,8 +112,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode(data: bytes) -> Checkpoint:
-    """The values in a file's bytes; UNKNOWN for bytes that are too short or all zeros. Never
-    raises: `damaged` reports numbers of ours that are void."""
+    """Parse the bytes of a checkpoint file; UNKNOWN for bytes that are too short or all zeros.
+    Never raises: `damaged` is True if the numbers that only Turbopump writes are void."""
     if len(data) < _THEIRS.size or not any(data):
         return UNKNOWN
     theirs = _THEIRS.unpack_from(data)
@@ -144,8 +145,8 @@ def load(files: Files, root: str) -> Checkpoint:
 
 
 def save(files: Files, root: str, checkpoint: Checkpoint) -> None:
-    """Overwrite the checkpoint in a store's folder `root`, durably on return; its numbers lie in
-    one page. Raises OSError."""
+    """Overwrite the checkpoint in a store's folder `root`, durably on return, with a single page.
+    Raises OSError."""
     path = f"{root}/{FILE_NAME}"
     is_new = not files.exists(path)
     files.write(path, encode(checkpoint), 0)

@@ -54,14 +54,14 @@ def change(
     remove; a row in both is put."""
     parts = []
     if absent := [name for name, value in members.items() if value is None]:
-        parts.append(b'"absent":' + _text(absent))
+        parts.append(b'"absent":' + _json_text(absent))
     if names := {table: list(rows) for table, rows in removed.items() if rows}:
-        parts.append(b'"gone":' + _text(names))
+        parts.append(b'"gone":' + _json_text(names))
     if tables := [
-        b"%s:{%s}" % (_text(table), b",".join(rows)) for table, rows in put.items() if rows
+        b"%s:{%s}" % (_json_text(table), b",".join(rows)) for table, rows in put.items() if rows
     ]:
         parts.append(b'"put":{%s}' % b",".join(tables))
-    parts.append(b'"set":' + _text(members))
+    parts.append(b'"set":' + _json_text(members))
     return b"{%s}" % b",".join(parts)
 
 
@@ -85,7 +85,8 @@ def apply(value: Any, change: Any) -> Any:
         raise ValueError(f"a change does not fit: {type(error).__name__} {error}") from None
 
 
-def _text(value: Any) -> bytes:
+def _json_text(value: Any) -> bytes:
+    """A value as compact JSON text in UTF-8; lone surrogates become `?`."""
     return fastjson.dumps(value).encode("utf-8", "replace")
 
 
@@ -108,9 +109,10 @@ class Changes:
         """Bytes of the changes; 0 without changes. Zeros follow them in the file, up to
         `_end`."""
 
-    def fits(self, size: int) -> bool:
+    def may_append(self, size: int) -> bool:
         """Whether `append` may be called with changes of `size` bytes. False before `begin`, after
-        `stop` or a failed `append`, and when saving the whole config file is cheaper."""
+        `require_full_save` or a failed `append`, and when saving the whole config file is cheaper.
+        """
         return bool(self._digest) and self.size + size <= self._limit
 
     def begin(self, text_size: int, digest: bytes) -> None:
@@ -120,8 +122,8 @@ class Changes:
         self._limit = min(max(SIZE_MIN, text_size), SIZE_MAX)
         self.size = 0
 
-    def stop(self) -> None:
-        """Let `fits` return False until the next `begin`: the config file must be written
+    def require_full_save(self) -> None:
+        """Let `may_append` return False until the next `begin`: the config file must be written
         whole."""
         self._digest = b""
 
@@ -137,7 +139,7 @@ class Changes:
 
     def append(self, changes: Sequence[bytes]) -> None:
         """Append texts of `change`, durably on return. Raises OSError, and then no changes can be
-        appended until `begin`. Without `begin` a programmer error; `fits` must be True."""
+        appended until `begin`. Without `begin` a programmer error; `may_append` must be True."""
         assert self._digest, "changes of an unknown file"
         files, digest, first = self._files, self._digest, self.size == 0
         self._digest = b""

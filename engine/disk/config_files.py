@@ -21,7 +21,7 @@ from turbopump.engine import fastjson
 from turbopump.engine.disk import atomic_replace
 from turbopump.engine.disk.atomic_replace import TEMPORARY
 from turbopump.engine.disk.config_changes import Changes, apply, digest_of
-from turbopump.engine.disk.files import Files, sync_above
+from turbopump.engine.disk.files import Files, sync_parent_folders
 from turbopump.engine.types import StoreError
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class ConfigFiles:
     `may_append`, `has_changes` and `is_latest` wait for the disk, on the calling thread."""
 
     def __init__(self, files: Files, folder: str) -> None:
+        """`folder` is the folder of the config files; it is made by the first save."""
         self._files = files
         self._folder = folder
         self._names_synced = False
@@ -78,7 +79,7 @@ class ConfigFiles:
         empty: list[str] = []
         self._latest.discard(name)
         changes = self._changes_of(name)
-        changes.stop()
+        changes.require_full_save()
         for candidate in (name, name + BACKUP):
             path = f"{self._folder}/{candidate}"
             try:
@@ -105,8 +106,8 @@ class ConfigFiles:
                 if not changed:
                     changes.begin(len(text), digest_of(text))
             else:
-                self._restored(name)
-            self._keep(path, changes)
+                self._set_damaged_aside(name)
+            self._make_read_durable(path, changes)
             return value
         if len(empty) > 1:
             damaged = damaged or empty[0]
@@ -146,7 +147,7 @@ class ConfigFiles:
             raise OSError(errno.EFBIG, f"{name} could not be read again: {error}") from None
         files.sync(unfinished)
         changes = self._changes_of(name)
-        changes.stop()
+        changes.require_full_save()
         if files.exists(path):
             atomic_replace.set_aside(files, path, path + BACKUP)
         atomic_replace.replace_with_new(files, path)
@@ -157,7 +158,7 @@ class ConfigFiles:
     def may_append(self, name: str, size: int) -> bool:
         """Whether `append` may be called with changes of `size` bytes; if not, the file must be
         saved whole."""
-        return self._changes_of(name).fits(size)
+        return self._changes_of(name).may_append(size)
 
     def append(self, name: str, changes: Sequence[bytes]) -> None:
         """Append texts of `config_changes.change` to the changes of a file, durably on return; only
@@ -169,13 +170,14 @@ class ConfigFiles:
         return self._changes_of(name).size > 0
 
     def _changes_of(self, name: str) -> Changes:
+        """The changes file of the config file `name`, always the same object for a name."""
         found = self._changes.get(name)
         if found is None:
             found = self._changes[name] = Changes(self._files, f"{self._folder}/{name}")
         return found
 
     def _with_changes(self, changes: Changes, value: Any, text: bytes) -> tuple[Any, bool]:
-        """(the value with its appended changes, whether there were any)."""
+        """(the value with its appended changes, whether any changes were appended)."""
         try:
             changed = changes.read(digest_of(text))
             for one in changed:
@@ -185,12 +187,13 @@ class ConfigFiles:
         return value, bool(changed)
 
     def _make_folder(self) -> None:
+        """Create the folder of the config files; its name is durable on return."""
         self._files.make_folders(self._folder)
         if not self._names_synced:
-            sync_above(self._files, self._folder)
+            sync_parent_folders(self._files, self._folder)
             self._names_synced = True
 
-    def _keep(self, path: str, changes: Changes) -> None:
+    def _make_read_durable(self, path: str, changes: Changes) -> None:
         """Make a file that was read durable, because the broker acts on it: the save that wrote it
         may have been killed before its names were durable."""
         files = self._files
@@ -198,14 +201,15 @@ class ConfigFiles:
             changes.make_read_durable()
             files.sync(path)
             atomic_replace.sync_names(files, path)
-            sync_above(files, self._folder)
+            sync_parent_folders(files, self._folder)
         except OSError as error:
             # A read-only file system cannot hold a half-written file.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise StoreError(f"{path} cannot be made durable: {error}") from error
 
-    def _restored(self, name: str) -> None:
-        """Move a damaged file aside: the next save must not make it the backup."""
+    def _set_damaged_aside(self, name: str) -> None:
+        """Rename a damaged file, whose backup was read: the next save must not make
+        it the backup."""
         path = f"{self._folder}/{name}"
         logger.warning("%s was restored from %s%s", path, path, BACKUP)
         if self._files.exists(path):

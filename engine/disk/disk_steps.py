@@ -2,7 +2,7 @@
 
 Owns the form of such work: a generator that yields each piece for a disk thread, and continues on
 the loop when the piece is done. A failed piece is raised at its yield. It must never run a piece
-itself, except in `at_once`; `serial_tasks` runs the pieces.
+itself, except in `run_to_end`; `serial_tasks` runs the pieces.
 
 Between two pieces the loop serves requests, so the store must be in a valid state there.
 
@@ -50,7 +50,7 @@ def removal(files: Files, path: str, folder: str) -> Work:
     return work
 
 
-def at_once(steps: Steps) -> None:
+def run_to_end(steps: Steps) -> None:
     """Run all steps and their pieces on this thread until they end: for tools, at a start, and
     where no loop waits. Raises the errors that the steps raise."""
     failed: OSError | None = None

@@ -38,7 +38,7 @@ class MappedFile(Protocol):
     def sync(self, start: int, end: int) -> None:
         """Block until the bytes [start, end) are durable."""
 
-    def touch(self, start: int, end: int) -> None:
+    def mark_dirty(self, start: int, end: int) -> None:
         """Let the next sync write [start, end) even if the system takes these bytes for clean, as
         it does after a failed sync. For a file just opened."""
 
@@ -51,7 +51,7 @@ class MappedFile(Protocol):
         """Withdraw the advice of `expect_random`: the pages after a page are likely to be read
         next. For a file that is full."""
 
-    def data(self, start: int) -> list[tuple[int, int]]:
+    def data_ranges(self, start: int) -> list[tuple[int, int]]:
         """Ascending ranges (start, end) at `start` or later that may hold other bytes than zeros:
         all but the holes of a sparse file, which reading through the mapping would fill with
         blocks."""
@@ -62,7 +62,7 @@ class MappedFile(Protocol):
 
 
 class FileLock(Protocol):
-    """A held lock on a file and its folder."""
+    """A lock on a file and its folder, held by this process until `release`."""
 
     def release(self) -> None:
         """Release the lock, so that another process can take it."""
@@ -112,7 +112,7 @@ class Files(Protocol):
         """The whole content of an existing file."""
         ...
 
-    def tail(self, path: str, size_max: int) -> tuple[int, bytes]:
+    def read_tail(self, path: str, size_max: int) -> tuple[int, bytes]:
         """(position of the first returned byte, last bytes of a file): at most `size_max` bytes,
         before the hole of zeros that may end the file. For reading many files: none is mapped."""
 
@@ -187,13 +187,13 @@ class Files(Protocol):
         "" if the system does not provide it."""
 
 
-def sync_above(files: Files, path: str) -> None:
+def sync_parent_folders(files: Files, path: str) -> None:
     """Do `sync_folder` of each folder above a path, up to the first part of the path: a synced file
     is only as durable as these names.
 
     Folders that may not be read are skipped: nothing was made in them. Raises OSError.
     """
-    while (above := _above(path)) != path:
+    while (above := _parent_folder(path)) != path:
         try:
             files.sync_folder(above or ".")
         except PermissionError:
@@ -201,7 +201,7 @@ def sync_above(files: Files, path: str) -> None:
         path = above
 
 
-def _above(path: str) -> str:
+def _parent_folder(path: str) -> str:
     """The folder of a path: "/" for itself, "" for a name alone."""
     above, slash, _name = path.rpartition("/")
     return above or slash

@@ -50,7 +50,7 @@ def give_way() -> None:
 
 
 class Job(Protocol):
-    """Work that was handed to a disk."""
+    """A piece of work that was handed to a `Disk`."""
 
     def finish(self) -> None:
         """Block until the work ran, and call `done` on this thread if it was not called yet."""
@@ -72,6 +72,8 @@ class Disk(Protocol):
 
 
 class _FinishedJob:
+    """A job whose work has run and reported."""
+
     def finish(self) -> None:
         return
 
@@ -113,6 +115,8 @@ class DiskLane:
         self._run(lambda free: (disk or self._disk).submit(work, free), done)
 
     def _run(self, begin: Callable[[Callable[[T], None]], Job], done: Callable[[T], None]) -> None:
+        """Mark the lane busy until the job that `begin` starts has reported; then call `done` with
+        its result."""
         assert not self.busy, "two pieces of work in one lane"
 
         def free(result: T) -> None:
@@ -165,6 +169,7 @@ class _ThreadJob:
         self._result: object = None
 
     def run(self) -> None:
+        """Run the work on this disk thread and keep its result; an exception becomes an OSError."""
         try:
             self._result = self._work()
         except OSError as error:
@@ -175,11 +180,13 @@ class _ThreadJob:
         self._ran.release()
 
     def finish(self) -> None:
+        """Block until the work ran, then `deliver`."""
         with self._ran:
             pass
         self.deliver()
 
     def deliver(self) -> None:
+        """Call `done` with the result of the work, unless it was called before."""
         done, self._done = self._done, None
         if done is not None:
             done(self._result)
@@ -195,22 +202,25 @@ class _SyncJob:
         self._path = path
         self._done: Callable[[OSError | None], None] | None = done
 
-    def look(self) -> None:
+    def deliver_if_ended(self) -> None:
+        """Call `done` if the native thread has ended the sync; does not wait."""
         failed = self._syncer.take()
         if failed is not None:
             self._deliver(failed)
 
     def finish(self) -> None:
+        """Block until the native thread has ended the sync, and call `done`."""
         if self._done is not None:
             self._deliver(self._syncer.wait())
 
     def _deliver(self, failed: int) -> None:
+        """Call `done` once, with an OSError for the errno `failed`, or None if that is 0."""
         done, self._done = self._done, None
         if done is not None:
             done(OSError(failed, "msync failed", self._path) if failed else None)
 
 
-class Readers(Protocol):
+class DescriptorLoop(Protocol):
     """A loop that calls back whenever a descriptor is readable (asyncio.AbstractEventLoop)."""
 
     def add_reader(self, descriptor: int, callback: Callable[[], None], /) -> object:
@@ -223,7 +233,7 @@ class Readers(Protocol):
 
 
 class _Worker:
-    """A sleeping disk thread, and the job for which it is woken; None: the end."""
+    """A sleeping disk thread, and the job for which it is woken; None: the thread has to end."""
 
     __slots__ = ("job", "wake")
 
@@ -247,7 +257,7 @@ class DiskThreads:
         self,
         post: Callable[[Callable[[], None]], object],
         threads: int = STORE_THREADS,
-        loop: Readers | None = None,
+        loop: DescriptorLoop | None = None,
     ) -> None:
         self._post = post
         self._pending: set[_ThreadJob | _SyncJob] = set()
@@ -258,7 +268,7 @@ class DiskThreads:
         if loop is not None:
             self._syncer = Syncer()
             self._loop = loop
-            loop.add_reader(self._syncer.descriptor, self._look)
+            loop.add_reader(self._syncer.descriptor, self._report_native_sync)
         # Guards the next three. Work waits in the queue only while no thread is idle.
         self._lock = threading.Lock()
         self._queue: deque[_ThreadJob] = deque()
@@ -321,9 +331,11 @@ class DiskThreads:
         """Whether all submitted work has reported to its `done`."""
         return not self._pending
 
-    def _look(self) -> None:
+    def _report_native_sync(self) -> None:
+        """The loop's callback for the native thread's descriptor: report the sync if
+        it has ended."""
         if self._syncing is not None:
-            self._syncing.look()
+            self._syncing.deliver_if_ended()
         elif self._syncer is not None:
             self._syncer.take()  # a finished wait leaves its event in the descriptor
 
@@ -376,6 +388,7 @@ class DiskThreads:
             thread.join()
 
     def _run(self, worker: _Worker) -> None:
+        """Main function of a disk thread: run jobs whenever `worker` is woken, until `close`."""
         _disk_thread.since = 0.0
         while not self._closed:
             worker.wake.acquire()
@@ -386,10 +399,11 @@ class DiskThreads:
                     self._post(job.deliver)
                 except RuntimeError:
                     pass  # the loop is closed: close() delivers the remaining results
-                job = self._next(worker)
+                job = self._next_job(worker)
 
-    def _next(self, worker: _Worker) -> _ThreadJob | None:
-        """The next job, or None, and then the thread becomes idle."""
+    def _next_job(self, worker: _Worker) -> _ThreadJob | None:
+        """The next waiting job for this thread; None: there is none, and the thread was added to
+        the idle threads."""
         with self._lock:
             if self._queue:
                 return self._queue.popleft()
@@ -416,6 +430,7 @@ class LastThread:
             raise self._error
 
     def _run(self) -> None:
+        """Main function of the thread: run the work, keep its exception, call `ended`."""
         try:
             self._work()
         except BaseException as error:

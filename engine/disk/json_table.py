@@ -59,7 +59,7 @@ class JsonTable(Generic[R]):
         return self._rows.get(name)
 
     def rows(self) -> dict[str, R]:
-        """A copy of the table, not sorted by name."""
+        """A copy of the table, name to row, not sorted by name."""
         return dict(self._rows)
 
     def names(self) -> list[str]:
@@ -69,10 +69,10 @@ class JsonTable(Generic[R]):
     def body(self, names: Sequence[str]) -> Rows:
         """The rows that these names have now, in the order of `names`, for the body of a response;
         the text is made later, and a name without a row raises KeyError then."""
-        return Rows(texts(names, dict(self._rows)))
+        return Rows(row_texts(names, dict(self._rows)))
 
     def put_all(self, rows: Mapping[str, R]) -> None:
-        """Add rows, or replace them."""
+        """Add these rows by name, in place of rows with the same names."""
         if len(rows) < SORTED_ANEW:
             for name, row in rows.items():
                 self.put(name, row)
@@ -86,7 +86,7 @@ class JsonTable(Generic[R]):
         self.changes += len(rows)
 
     def put(self, name: str, row: R) -> None:
-        """Add a row, or replace it."""
+        """Add a row, in place of a row with the same name."""
         if name not in self._rows:
             insort(self._names, name)
         self._rows[name] = row
@@ -134,14 +134,15 @@ def text_of(members: Mapping[str, Any]) -> Iterator[bytes]:
         value = members[name]
         if isinstance(value, TableSnapshot):
             yield lead + fastjson.row(name, {}, 1)[:-1]  # up to its opening brace
-            yield from _rows(value)
+            yield from _table_pieces(value)
         else:
             yield lead + fastjson.row(name, value, 1)
         lead = b",\n\t"
     yield b"\n}" if lead.startswith(b",") else b"{}"
 
 
-def _rows(table: TableSnapshot) -> Iterator[bytes]:
+def _table_pieces(table: TableSnapshot) -> Iterator[bytes]:
+    """The pretty text of the rows of a table and the closing brace, in pieces."""
     names, rows, together = table.names, table.rows, table.together
     for at in range(0, len(names), together):
         give_way()
@@ -150,7 +151,7 @@ def _rows(table: TableSnapshot) -> Iterator[bytes]:
     yield b"\n\t}" if names else b"}"
 
 
-def texts(names: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
+def row_texts(names: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
     """The rows of these names, in this order, as pieces of compact text for json_steps.Rows. Raises
     KeyError for a name without a row."""
     for at in range(0, len(names), PIECE_ROWS):

@@ -55,7 +55,7 @@ class RealMappedFile:
 
     __slots__ = ("_descriptor", "_map", "_syncs", "path", "region", "size")
 
-    def __init__(self, path: str, made: Mapping, size: int, syncs: "_Syncs") -> None:
+    def __init__(self, path: str, made: Mapping, size: int, syncs: "_SyncCounter") -> None:
         self.path = path
         """The path with which it was opened or created."""
         self._syncs = syncs
@@ -73,7 +73,7 @@ class RealMappedFile:
             return
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with _naming(self.path):
+            with _path_in_errors(self.path):
                 os.posix_fallocate(descriptor, start, end - start)
         finally:
             os.close(descriptor)
@@ -84,20 +84,20 @@ class RealMappedFile:
         rest = [view for piece in pieces if (view := memoryview(piece))]
         end = position + sum(map(len, rest))
         assert 0 <= position <= end <= self.size, "a write outside the file"
-        with _naming(self.path):
+        with _path_in_errors(self.path):
             if self._descriptor < 0:
                 self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
             while rest:
                 written = os.pwritev(self._descriptor, rest[:PIECES_MAX], position)
                 position += written
-                rest = _behind(rest, written)
+                rest = _after_first(rest, written)
 
     def sync(self, start: int, end: int) -> None:
         """Block until the bytes [start, end) are durable."""
         with self._syncs.timed(self.path):
             self.region.sync(start, end - start)
 
-    def data(self, start: int) -> list[tuple[int, int]]:
+    def data_ranges(self, start: int) -> list[tuple[int, int]]:
         """Ascending ranges (start, end) at `start` or later that are not holes of zeros; all from
         `start` on if the file system does not know its holes."""
         ranges: list[tuple[int, int]] = []
@@ -128,7 +128,7 @@ class RealMappedFile:
         self._map.madvise(mmap.MADV_NORMAL)
         self._close_descriptor()  # the file is full
 
-    def touch(self, start: int, end: int) -> None:
+    def mark_dirty(self, start: int, end: int) -> None:
         """Let the next `sync` write [start, end) even if the kernel takes these bytes for clean."""
         self.region.warm(start, end - start)
 
@@ -144,7 +144,7 @@ class RealMappedFile:
             os.close(descriptor)
 
 
-def _behind(pieces: list[memoryview], size: int) -> list[memoryview]:
+def _after_first(pieces: list[memoryview], size: int) -> list[memoryview]:
     """The pieces after their first `size` bytes."""
     for number, piece in enumerate(pieces):
         if size < len(piece):
@@ -170,7 +170,7 @@ class RealFiles:
     the disk and raise OSError; changes of names are durable after `sync_folder`."""
 
     def __init__(self) -> None:
-        self._syncs = _Syncs()
+        self._syncs = _SyncCounter()
 
     def list_folder(self, path: str) -> list[str]:
         """Names in a folder, sorted; empty if the path is missing or a file."""
@@ -217,7 +217,7 @@ class RealFiles:
         try:
             made = create_mapped(os.fsencode(path), size, reserved)
         except OSError as error:
-            raise _limit_named(error, path) from None
+            raise _with_limit_name(error, path) from None
         return RealMappedFile(path, made, size, self._syncs)
 
     def open(self, path: str, *, readonly: bool = False) -> MappedFile:
@@ -226,14 +226,14 @@ class RealFiles:
         try:
             descriptor = os.open(path, flags | os.O_CLOEXEC)
         except OSError as error:
-            raise _limit_named(error, path) from None
+            raise _with_limit_name(error, path) from None
         try:
             size = os.fstat(descriptor).st_size
             if size == 0:
                 raise OSError(errno.EINVAL, "an empty file cannot be mapped", path)
             made = Mapping(descriptor, size, readonly)
         except OSError as error:
-            raise _limit_named(error, path) from None
+            raise _with_limit_name(error, path) from None
         finally:
             os.close(descriptor)
         return RealMappedFile(path, made, size, self._syncs)
@@ -252,7 +252,7 @@ class RealFiles:
         """The whole content of an existing file."""
         return Path(path).read_bytes()
 
-    def tail(self, path: str, size_max: int) -> tuple[int, bytes]:
+    def read_tail(self, path: str, size_max: int) -> tuple[int, bytes]:
         """(position of the first returned byte, the last `size_max` bytes or fewer) of a file
         without the hole of zeros that may end it."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -277,7 +277,7 @@ class RealFiles:
             at = max(position, 0)
             rest = memoryview(data)
             while rest:
-                with _naming(path):
+                with _path_in_errors(path):
                     written = os.pwrite(descriptor, rest, at)
                 at += written
                 rest = rest[written:]
@@ -294,7 +294,7 @@ class RealFiles:
             os.close(descriptor)
 
     def sync_data(self, path: str) -> None:
-        """The same with fdatasync, for a file whose size is durable already."""
+        """Sync a file's content with fdatasync, for a file whose size is durable already."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             with self._syncs.timed(path):
@@ -458,7 +458,7 @@ def _lock_folder(path: str) -> list[int]:
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _path_in_errors(path: str) -> Iterator[None]:
     """Add the path to errors of calls that know only a descriptor."""
     try:
         yield
@@ -467,9 +467,8 @@ def _naming(path: str) -> Iterator[None]:
         raise OSError(number, os.strerror(number), path) from None
 
 
-class _Syncs:
-    """The syncs of a node, counted per node: another node of the process may have a working
-    disk."""
+class _SyncCounter:
+    """Number of successful syncs of a node: another node of the process may have a working disk."""
 
     def __init__(self) -> None:
         self.returned = 0
@@ -478,7 +477,7 @@ class _Syncs:
     def timed(self, path: str) -> Iterator[None]:
         """Time one sync, and count it when it returns."""
         begin = time.monotonic()
-        with _naming(path):
+        with _path_in_errors(path):
             yield
         self.returned += 1
         took_s = time.monotonic() - begin
@@ -494,7 +493,7 @@ def _max_map_count() -> int | None:
         return None
 
 
-def _limit_named(error: OSError, path: str) -> OSError:
+def _with_limit_name(error: OSError, path: str) -> OSError:
     """The error, with the limit that was reached and its name."""
     if error.errno == errno.EMFILE:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)

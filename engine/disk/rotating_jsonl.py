@@ -29,7 +29,7 @@ class RotatingJsonl:
         larger than `size_max` // FILES bytes begins the next file, and the oldest file beyond FILES
         is removed. Waits for the disk. Raises OSError; some of the lines may be written then."""
         if self._size < 0:
-            self._look()
+            self._find_files()
         for line in lines:
             full = self._size > 0 and self._size + len(line) > size_max // FILES
             if not self._numbers or full:
@@ -41,7 +41,8 @@ class RotatingJsonl:
             self._files.write(self._path(self._numbers[-1]), line, self._size)
             self._size += len(line)
 
-    def _look(self) -> None:
+    def _find_files(self) -> None:
+        """Create the folder, and read the numbers of its files and the size of the last file."""
         self._files.make_folders(self._folder)
         names = self._files.list_folder(self._folder)
         ends = [name.removeprefix(f"{self._name}-").removesuffix(".jsonl") for name in names]
@@ -50,4 +51,5 @@ class RotatingJsonl:
         self._size = self._files.file_size(last) if last else 0
 
     def _path(self, number: int) -> str:
+        """Path of the file with a number."""
         return f"{self._folder}/{self._name}-{number:08}.jsonl"

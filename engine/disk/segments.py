@@ -26,7 +26,7 @@ def file_name(start: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name in a folder is the name of a file of a row."""
+    """Whether a name is that of a file of a `Segments` row: 20 decimal digits."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
 
 
@@ -51,7 +51,7 @@ def clear_tail(mapped: MappedFile, position: int, *, sync: bool = True) -> int:
     (`sync=False`: the caller has to sync). Returns the size of the pieces that were written, 0 if
     all were zeros. Holes are not touched, so this needs no space. Raises OSError."""
     changed: list[tuple[int, int]] = []
-    for start, end in mapped.data(position):
+    for start, end in mapped.data_ranges(position):
         for at in range(start, end, CLEAR_PIECE):
             length = min(CLEAR_PIECE, end - at)
             if not mapped.region.is_zero(at, length):
@@ -78,9 +78,9 @@ class MappingPool:
         return len(self._mapped)
 
     def get(self, path: str, may_close: Callable[[], bool] | None = None) -> MappedFile:
-        """The mapping of an existing file, mapped now if it is not. `may_close` is asked before the
-        mapping is closed for another, and returns False to keep it; None: it may be closed. Raises
-        OSError."""
+        """The mapping of an existing file, which is mapped now if the pool does not have it.
+        `may_close` is asked before the mapping is closed for another, and returns False to keep it;
+        None: it may be closed. Raises OSError."""
         entry = self._mapped.get(path)
         if entry is not None:
             mapped, known = entry
@@ -97,7 +97,7 @@ class MappingPool:
         """Add a mapping that was just made, with `may_close` as for `get`; the pool closes it. A
         path that is mapped already is a programmer error."""
         assert mapped.path not in self._mapped, "mapped twice"
-        self._make_room()
+        self._close_down_to_limit()
         self._mapped[mapped.path] = (mapped, may_close)
 
     def drop(self, path: str) -> None:
@@ -108,12 +108,14 @@ class MappingPool:
             entry[0].close()
 
     def close(self) -> None:
-        """Close every mapping, without asking or syncing."""
+        """Close every mapping, without a call of `may_close` and without a sync."""
         for mapped, _may_close in self._mapped.values():
             mapped.close()
         self._mapped.clear()
 
-    def _make_room(self) -> None:
+    def _close_down_to_limit(self) -> None:
+        """Close least recently used mappings until there are fewer than `limit`, or all others
+        refuse."""
         # Files that may not be closed now (unflushed log files) go to the young end; each is tried
         # once, so the loop ends even when all refuse, and then the limit is exceeded for
         # durability's sake.

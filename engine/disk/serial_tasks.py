@@ -23,7 +23,8 @@ Done = Callable[[OSError | None], None]
 
 
 class SerialTasks:
-    """A queue of steps. Loop thread only; disk threads do the work."""
+    """A queue of durable steps, which run one after the other. Loop thread only; disk
+    threads do the work."""
 
     def __init__(self, disk: Disk) -> None:
         self._lane = DiskLane(disk)
@@ -40,8 +41,8 @@ class SerialTasks:
         """Queue a step, without waiting: when its turn comes, maybe inside this call, `begin` is
         called on the loop thread and returns the work, a disk thread runs it, and `done` receives
         the error or None on the loop thread."""
-        self._waiting.append(lambda: self._lane.submit(begin(), partial(self._ended, done)))
-        self._next()
+        self._waiting.append(lambda: self._lane.submit(begin(), partial(self._report, done)))
+        self._begin_next()
 
     def run(self, steps: Steps, done: Callable[[OSError | StoreError | None], None]) -> None:
         """Queue steps of several pieces, with no other step between them, without waiting; `done`
@@ -49,30 +50,32 @@ class SerialTasks:
 
         def begin() -> None:
             self._inside = True
-            self._piece(steps, done, None)
+            self._run_piece(steps, done, None)
 
         self._waiting.append(begin)
-        self._next()
+        self._begin_next()
 
     def finish(self) -> None:
         """Block until every queued step has reported, also steps that are queued meanwhile: before
         the same files are changed elsewhere. Each `done` is called on this thread."""
         while self.busy:
             self._lane.finish()
-            self._next()
+            self._begin_next()
 
-    def _next(self) -> None:
+    def _begin_next(self) -> None:
+        """Begin waiting steps until one is under way, unless this is called inside `begin` or
+        `done`."""
         while self._waiting and not self._lane.busy and not self._inside:
             self._waiting.popleft()()
 
-    def _piece(
+    def _run_piece(
         self,
         steps: Steps,
         done: Callable[[OSError | StoreError | None], None],
         result: object,
     ) -> None:
-        """Run the next piece, or report the end. An exception that is not the disk's ends the
-        steps, too."""
+        """Resume the steps with the result of their last piece, and run the next piece on a disk
+        thread, or call `done` at their end. Any exception ends the steps."""
         found: OSError | StoreError | None = None
         work = None
         try:
@@ -84,11 +87,12 @@ class SerialTasks:
         finally:
             self._inside = work is not None
         if work is not None:
-            self._lane.submit(work, partial(self._piece, steps, done))
+            self._lane.submit(work, partial(self._run_piece, steps, done))
             return
         done(found)
-        self._next()
+        self._begin_next()
 
-    def _ended(self, done: Done, result: OSError | None) -> None:
+    def _report(self, done: Done, result: OSError | None) -> None:
+        """Call `done` with the result of a step, then begin the next step."""
         done(result)
-        self._next()
+        self._begin_next()

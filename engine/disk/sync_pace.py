@@ -49,7 +49,7 @@ class SyncPace:
         """When a slow sync was last under way."""
         self._fast_since_ms: int | None = None
 
-    def under_way(self, took_ms: int, now_ms: int) -> None:
+    def judge_running(self, took_ms: int, now_ms: int) -> None:
         """Judge the sync under way, which has not returned after `took_ms`: from SLOW_MS on it
         counts as slow, once. Call it at each tick."""
         if took_ms < SLOW_MS:
@@ -72,10 +72,10 @@ class SyncPace:
                 2 * SLOW_MS,
             )
 
-    def ended(self, took_ms: int, now_ms: int) -> None:
+    def judge_ended(self, took_ms: int, now_ms: int) -> None:
         """Judge a sync that returned after `took_ms`: the verdict `slow` may change to either
         side."""
-        self.under_way(took_ms, now_ms)
+        self.judge_running(took_ms, now_ms)
         counted, self._counted = self._counted, False
         if counted:
             return

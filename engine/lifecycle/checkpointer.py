@@ -15,7 +15,7 @@ from functools import partial
 
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.checkpoint import Checkpoint, DurableMarks
-from turbopump.engine.disk.disk_steps import Steps, Work, at_once
+from turbopump.engine.disk.disk_steps import Steps, Work, run_to_end
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.sync_watch import SyncWatch
 from turbopump.engine.lifecycle.flush_plan import DirtyFiles, FlushPlan
@@ -96,7 +96,7 @@ class Checkpointer:
             return
         thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
         index_waits = self._index is not None and bool(self._index.rolled)
-        # A round is noted before the next one begins: until then its reasons still hold.
+        # A round is noted before the next one begins: until then its reasons still suspend_rounds.
         if self._waiting is None and (
             steady_ms - self._last_thorough_ms >= thorough_ms
             or self._requested
@@ -105,9 +105,9 @@ class Checkpointer:
         ):
             self._last_thorough_ms = steady_ms
             self._requested = False
-            self._lane.submit(*self._begin())
-        elif self._is_news():
-            self._lane.submit(*self._save(log_timestamp_ms))
+            self._lane.submit(*self._begin_round())
+        elif self._has_progress():
+            self._lane.submit(*self._begin_save(log_timestamp_ms))
 
     def request(self) -> None:
         """Let the next tick begin a round that syncs the dirty queues."""
@@ -119,7 +119,7 @@ class Checkpointer:
         record, 0: as before. With `last`, at a close, the current index file counts as finished.
         Raises OSError."""
         self._lane.finish()
-        at_once(self.finishing(log_timestamp_ms, last=last))
+        run_to_end(self.finishing(log_timestamp_ms, last=last))
 
     def finishing(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
         """Steps that do the work of `finish` without waiting for a round: none may be under way or
@@ -127,7 +127,10 @@ class Checkpointer:
         assert not self._lane.busy, "a round is under way"
         if last and self._index is not None:
             self._index.finish()
-        for begin in (partial(self._begin, last=last), partial(self._save, log_timestamp_ms)):
+        for begin in (
+            partial(self._begin_round, last=last),
+            partial(self._begin_save, log_timestamp_ms),
+        ):
             if self.failed is not None:
                 raise self.failed
             work, done = begin()
@@ -161,9 +164,9 @@ class Checkpointer:
             self.checkpoint = changed
             checkpoints.save(self._files, self._config.root, changed)
 
-    def hold(self, ready: Callable[[], None]) -> None:
-        """Begin no round before `release`, which must follow each call. `ready` is called on the
-        loop thread once no round is under way and the checkpointer is not reserved; inside this
+    def suspend_rounds(self, ready: Callable[[], None]) -> None:
+        """Begin no round before `resume_rounds`, which must follow each call. `ready` is called on
+        the loop thread once no round is under way and the checkpointer is not reserved; inside this
         call if that holds already."""
         self._held += 1
         if self._lane.busy or self._reserved:
@@ -171,42 +174,38 @@ class Checkpointer:
         else:
             ready()
 
-    def release(self) -> None:
-        """End a `hold` after queues were deleted; a new round counts the queues once no `hold` is
-        left."""
+    def resume_rounds(self) -> None:
+        """End a suspension by `suspend_rounds` after queues were deleted; a new round counts the
+        queues once no suspension is left."""
         self._held -= 1
         self._requested = True
 
     @property
-    def held(self) -> bool:
-        """Whether a `ready` of `hold` was called and its `release` has not followed."""
+    def rounds_are_suspended(self) -> bool:
+        """Whether a `ready` of `suspend_rounds` was called and its `resume_rounds` has
+        not followed."""
         return self._held > (len(self._ready) if self._reserved else 0)
 
     @property
     def is_free(self) -> bool:
         """Whether a cut that reserved the checkpointer may begin: no round is under way, and no
-        holder works."""
-        return not self._lane.busy and not self.held
+        caller of `suspend_rounds` works."""
+        return not self._lane.busy and not self.rounds_are_suspended
 
     def reserve(self, reserved: bool) -> None:
-        """`reserve(True)`: begin no round, and call no `ready` of `hold`, because the log is about
-        to be cut; does not wait for a round under way. `reserve(False)`: end that, and call the
-        waiting `ready`."""
+        """`reserve(True)`: begin no round, and call no `ready` of `suspend_rounds`, because the log
+        is about to be cut; does not wait for a round under way. `reserve(False)`: end that, and
+        call the waiting `ready`."""
         self._reserved = reserved
         if not reserved and not self._lane.busy:
-            self._ended()
+            self._call_ready()
 
-    def uncount(self) -> None:
-        """Write into the checkpoint, durably on return, before queues are deleted, that the number
-        of queues is unknown: a recovery must not take them for missing. Blocks until a round under
-        way has ended. Raises OSError."""
-        self._lane.finish()
-        self.uncounting()()
-
-    def uncounting(self, queues_end: LogOffset | None = None) -> Callable[[], None]:
-        """The work of `uncount`, which any thread may run and which raises OSError; no round may be
-        under way until it is done. With `queues_end` a recovery dispatches all records from that
-        log offset on, so that their units are made again."""
+    def mark_uncounted_work(self, queues_end: LogOffset | None = None) -> Callable[[], None]:
+        """Return work for any thread that writes into the checkpoint, durably, before queues are
+        deleted, that the number of queues is unknown: a recovery must not take them for missing. No
+        round may be under way until the work is done; it raises OSError. With `queues_end` a
+        recovery dispatches all records from that log offset on, so that their units are made
+        again."""
 
         def lowered(marks: DurableMarks) -> DurableMarks:
             queues = marks.queues if queues_end is None else min(marks.queues, queues_end)
@@ -245,7 +244,7 @@ class Checkpointer:
         marks = old.marks
         index_end, index_ms, entries = LogOffset(0), 0, 0
         if self._index is not None:
-            closed = self._index.closed(log_end)
+            closed = self._index.closed_count(log_end)
             index_end, index_ms = self._index.end_of(closed)
             entries = self._index.entry_count(closed, 0 if marks is None else marks.log_min)
         if marks is not None:
@@ -291,17 +290,19 @@ class Checkpointer:
         """Block until no round is under way."""
         self._lane.finish()
 
-    def _is_news(self) -> bool:
+    def _has_progress(self) -> bool:
         """Whether a new checkpoint would cover more than the checkpoint on the disk."""
         if self._waiting is not None and self._waiting.queues <= self._log.flushed:
             return True
         if self.confirm is not None and self.confirm != self.checkpoint.confirm_offset:
             return True
         marks = self.checkpoint.marks
-        return marks is not None and marks.log < self._log.mark(self._dispatcher.position)
+        return marks is not None and marks.log < self._log.checkpoint_boundary(
+            self._dispatcher.position
+        )
 
-    def _begin(self, last: bool = False) -> tuple[Work, Done]:
-        """Begin a round: (work that makes it durable, callback for the result)."""
+    def _begin_round(self, last: bool = False) -> tuple[Work, Done]:
+        """Begin a round: (work that syncs the dirty files, callback for the result)."""
         plan = self.dirty.plan(last)
         files = self._files
 
@@ -313,13 +314,13 @@ class Checkpointer:
             if result is not None:
                 self._fail(result)
             elif self.failed is None:  # else the round took too long, and its result is ignored
-                self._note(plan)
-            self._ended()
+                self._note_durable(plan)
+            self._call_ready()
 
         self._watch.begin(plan.size)
         return work, done
 
-    def _note(self, plan: FlushPlan) -> None:
+    def _note_durable(self, plan: FlushPlan) -> None:
         """Remember how far the finished round is durable, for the checkpoint that follows."""
         for queue, offset in plan.flushed_queue_ends:
             queue.flushed_offset = offset
@@ -333,15 +334,16 @@ class Checkpointer:
             queue_log_offset=plan.last_unit_log_offset or old.queue_log_offset,
         )
 
-    def _save(self, log_timestamp_ms: int) -> tuple[Work, Done]:
-        """Write the checkpoint, as `_begin`: queues and log are durable up to its offsets."""
+    def _begin_save(self, log_timestamp_ms: int) -> tuple[Work, Done]:
+        """Begin to write the checkpoint: (work that writes it, callback for the result). Queues and
+        log must be durable up to its offsets."""
         waiting, old = self._waiting, self.checkpoint
         if waiting is None or waiting.queues > self._log.flushed:
             waiting = old.marks
         else:
             self._waiting = None
         assert waiting is not None and waiting.queues <= self._log.flushed
-        durable = max(self._log.mark(self._dispatcher.position), waiting.queues)
+        durable = max(self._log.checkpoint_boundary(self._dispatcher.position), waiting.queues)
         marks = waiting._replace(log=durable)
         new = self.checkpoint = old._replace(
             log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms),
@@ -358,12 +360,14 @@ class Checkpointer:
             elif self.failed is None:
                 self.durable_end = marks.queues
                 self.durable_log_min = marks.log_min
-            self._ended()
+            self._call_ready()
 
         self._watch.begin(checkpoints.SIZE)
         return work, done
 
-    def _ended(self) -> None:
+    def _call_ready(self) -> None:
+        """After a round: call the waiting `ready` of `suspend_rounds`, unless the
+        checkpointer is reserved."""
         if self._reserved:
             return
         ready, self._ready = self._ready, []
@@ -371,6 +375,7 @@ class Checkpointer:
             callback()
 
     def _fail(self, error: OSError) -> None:
+        """Keep the first error of a round in `failed`, and refuse writes for good."""
         if self.failed is not None:
             return
         logger.error("queues or checkpoint cannot be made durable, writes are refused: %s", error)

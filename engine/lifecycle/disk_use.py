@@ -25,8 +25,8 @@ default. A slow disk still reports its usage at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """An answer of the disk."""
+class DiskReport:
+    """The disk usage of a store and the times of requested files, as a disk thread read them."""
 
     used_percent: float
     """Usage of the fuller of the two disks, which hold the log and the queues: 0.0 to 100.0."""
@@ -36,16 +36,16 @@ class Room:
     """Path to modification time in epoch ms of each requested file, None for a removed file."""
 
 
-def room_of(files: Files, config: StoreConfig, paths: Sequence[str] = ()) -> Room:
-    """Ask the disks of log and queues for their usage and for the times of the files `paths`, and
-    wait for the answer. Raises OSError."""
+def read_disk_report(files: Files, config: StoreConfig, paths: Sequence[str] = ()) -> DiskReport:
+    """Read the usage of the disks of log and queues and the modification times of the files
+    `paths`; waits for the disk. Raises OSError."""
     folders = {config.log_folder, config.root}
     used = [files.used_ratio(path) * 100 for path in folders if files.exists(path)]
     space = files.disk_space(config.log_folder) if files.exists(config.log_folder) else (0, 0)
-    return Room(max(used, default=0.0), space, ages_of(files, paths))
+    return DiskReport(max(used, default=0.0), space, modified_times(files, paths))
 
 
-def ages_of(files: Files, paths: Sequence[str]) -> dict[str, int | None]:
+def modified_times(files: Files, paths: Sequence[str]) -> dict[str, int | None]:
     """Path to modification time in epoch ms, None for a removed file; waits for the disk. Raises
     OSError."""
     found: dict[str, int | None] = {}
@@ -60,7 +60,7 @@ def ages_of(files: Files, paths: Sequence[str]) -> dict[str, int | None]:
 class DiskUse:
     """The disk usage of a store. Loop thread only; a disk thread does the asking."""
 
-    def __init__(self, files: Files, config: StoreConfig, disk: Disk, room: Room) -> None:
+    def __init__(self, files: Files, config: StoreConfig, disk: Disk, room: DiskReport) -> None:
         """`room` is the answer of the disk when the store was opened."""
         self.room = room
         """The last answer that was no error."""
@@ -85,8 +85,8 @@ class DiskUse:
         returns the answer. No-op while an answer is outstanding."""
         if not self._lane.busy:
             self._owed, self._is_void = True, False
-            ask = partial(room_of, self._files, self._config, paths)
-            self._lane.submit(ask, self._answered)
+            ask = partial(read_disk_report, self._files, self._config, paths)
+            self._lane.submit(ask, self._keep_answer)
 
     def add_elapsed(self, passed_ms: int) -> None:
         """Count `passed_ms` since the last tick (at most TICK_MAX_MS of it) as time without an
@@ -94,7 +94,7 @@ class DiskUse:
         if self._owed:
             self._silent_ms += min(passed_ms, TICK_MAX_MS)
 
-    def take(self) -> Room | None:
+    def take(self) -> DiskReport | None:
         """Return the disk's answer, once; None if no answer without an error came since the last
         call."""
         is_new, self._is_new = self._is_new, False
@@ -106,7 +106,8 @@ class DiskUse:
         self._is_void = True
         self.room = replace(self.room, modified_ms={})
 
-    def _answered(self, response: Room | OSError) -> None:
+    def _keep_answer(self, response: DiskReport | OSError) -> None:
+        """Keep an answer of the disk as `room`; an error is logged once, and `room` stays."""
         was_failed, self.failed = self.failed, isinstance(response, OSError)
         if isinstance(response, OSError):
             if not was_failed:

@@ -23,8 +23,7 @@ PAGE_SIZE = 4096
 
 @dataclass(slots=True)
 class FlushPlan:
-    """A pass over the dirty files: planned on the loop, synced on a disk thread, noted on the
-    loop."""
+    """The files that one pass has to sync, and the progress that holds after their sync."""
 
     marks: DurableMarks
     """Marks for the checkpoint once the pass is done."""
@@ -49,7 +48,7 @@ class FlushPlan:
 
 
 class DirtyFiles:
-    """The queues of a store with units that are not on their way to the disk."""
+    """The queues of a store with units that no `plan` has included yet."""
 
     def __init__(self, parts: QueueParts, dispatcher: LogDispatcher) -> None:
         self._parts = parts
@@ -57,9 +56,9 @@ class DirtyFiles:
         self._queues: set[int] = set()
         self._batches: set[tuple[str, int]] = set()
 
-    def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
-        """Mark queues as dirty, because dispatch wrote units to them: `slots` of consume queues,
-        and (topic, queue id) of batch queues."""
+    def mark_dirty(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
+        """Add queues to which dispatch wrote units: `slots` of consume queues, and (topic, queue
+        id) of batch queues."""
         self._queues.update(slots)
         self._batches.update(batches)
 
@@ -110,6 +109,7 @@ class DirtyFiles:
         return plan
 
     def _plan_queues(self, plan: FlushPlan) -> None:
+        """Add the dirty consume queues to the plan."""
         queues = self._parts.queues
         for slot in self._queues:
             queue = queues.by_slot(slot)
@@ -124,6 +124,7 @@ class DirtyFiles:
                 plan.last_unit_log_offset = max(plan.last_unit_log_offset, unit.log_offset)
 
     def _plan_batches(self, plan: FlushPlan) -> None:
+        """Add the dirty batch queues to the plan."""
         batches = self._parts.batches
         for name in self._batches:
             batch = batches.find(*name)
@@ -135,7 +136,8 @@ class DirtyFiles:
                 plan.flushed_batch_ends.append((batch, end))
 
     def _marks(self, last: bool) -> tuple[DurableMarks, int]:
-        """(marks that hold once the round is durable, the index's time in RocketMQ's numbers)."""
+        """(DurableMarks that hold once the plan is synced, indexMsgTimestamp for RocketMQ in epoch
+        ms)."""
         log, index = self._parts.log, self._parts.index
         index_end, index_ms, entries = LogOffset(0), 0, 0
         dispatched = self._dispatcher.position
@@ -148,7 +150,7 @@ class DirtyFiles:
             # it counts.
             count, units = self.count_units_before(position)
         if index is not None:
-            closed = len(index.parts) if last else index.closed()
+            closed = len(index.parts) if last else index.closed_count()
             index_end, index_ms = index.end_of(closed)
             entries = index.entry_count(closed, log.min)
             if last:

@@ -15,7 +15,7 @@ from turbopump.engine.disk.files import FileLock, Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool, file_size_in
 from turbopump.engine.lifecycle.checkpointer import Checkpointer
-from turbopump.engine.lifecycle.disk_use import Room
+from turbopump.engine.lifecycle.disk_use import DiskReport
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.log.damage import LogDamage
 from turbopump.engine.queues.batch_queue import BatchQueues
@@ -34,8 +34,8 @@ LOCK_CONTENT = b"lock"
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoreParts(QueueParts):
-    """The parts, with dispatcher and checkpointer, which keep them in step and make them
-    durable."""
+    """The parts of one store: log, queues and index, with the dispatcher that fills queues and
+    index and the checkpointer that makes them durable."""
 
     dispatcher: LogDispatcher
     """Writes the units and index entries of records."""
@@ -54,7 +54,7 @@ class OpenedParts:
     """The mappings of all files; the store closes it."""
     lock: FileLock
     """The lock of the folder; the store releases it."""
-    room: Room
+    room: DiskReport
     """The last answer of the disk about its room."""
     now_ms: int
     """Time of the opening, in epoch ms."""

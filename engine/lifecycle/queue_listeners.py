@@ -17,7 +17,7 @@ QueueListener = Callable[[str, int, QueueOffset], None]
 
 
 class QueueListeners:
-    """Reports queues with new units to the registered callbacks."""
+    """Calls the registered callbacks for each queue that has new units."""
 
     def __init__(self, parts: StoreParts, statistics: StoreStatistics) -> None:
         self._parts = parts
@@ -30,15 +30,15 @@ class QueueListeners:
         self._callbacks.append(callback)
 
     def notify(self) -> None:
-        """Take the queues that dispatch has grown since the last call: mark them as dirty, and call
-        each callback for each queue."""
+        """Mark the queues that dispatch has grown since the last call as dirty, and call each
+        callback for each of these queues."""
         parts, queues = self._parts, self._parts.queues
         if self._statistics.lane is not None:
             self._statistics.lane.arrivals_taken()
         slots, batches = parts.dispatcher.take_arrivals()
         if not slots and not batches:
             return
-        parts.checkpointer.dirty.arrived(slots, batches)
+        parts.checkpointer.dirty.mark_dirty(slots, batches)
         if not self._callbacks:
             return
         arrived = [

@@ -18,8 +18,8 @@ from itertools import takewhile
 
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.checkpoint import Checkpoint
-from turbopump.engine.disk.disk_steps import at_once
-from turbopump.engine.disk.files import Files, sync_above
+from turbopump.engine.disk.disk_steps import run_to_end
+from turbopump.engine.disk.files import Files, sync_parent_folders
 from turbopump.engine.disk.segments import is_file_name
 from turbopump.engine.lifecycle import restart
 from turbopump.engine.lifecycle.parts import StoreParts
@@ -85,7 +85,7 @@ def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
     saved = checkpoints.load(parts.files, parts.config.root)
     parts.checkpointer.load(saved)
     parts.damage.load()
-    _load(parts)
+    _load_files(parts)
     plan = _survey(parts, saved, clean, watch)
     _mark_running(parts, plan)
     _execute(parts, plan, saved, now_ms, watch)
@@ -97,27 +97,30 @@ def _mark_running(parts: StoreParts, plan: RecoveryPlan) -> None:
     files, root = parts.files, parts.config.root
     path = f"{root}/{ABORT_FILE}"
     # The next step cuts queues.
-    _write_abort(parts)
+    _write_cutting_mark(parts)
     files.sync(path)
     files.make_folders(parts.log.segments.folder)
-    sync_above(files, path)
+    sync_parent_folders(files, path)
     if not parts.log.segments.folder.startswith(f"{root}/"):
-        sync_above(files, parts.log.segments.folder)
+        sync_parent_folders(files, parts.log.segments.folder)
     parts.checkpointer.lower(plan.index_files, plan.cut_queues_at < plan.scan.end)
 
 
-def _write_abort(parts: StoreParts) -> None:
+def _write_cutting_mark(parts: StoreParts) -> None:
+    """Write the abort file with the mark that queues are being cut."""
     text = CUTTING + str(parts.files.process_id()).encode()[1:]
     parts.files.write(f"{parts.config.root}/{ABORT_FILE}", text)
 
 
-def _was_cutting(parts: StoreParts) -> bool:
+def _has_cutting_mark(parts: StoreParts) -> bool:
+    """Whether the abort file has the mark that a killed process was cutting queues."""
     path = f"{parts.config.root}/{ABORT_FILE}"
     return parts.files.exists(path) and not parts.files.read(path)[:1].isdigit()
 
 
-def _load(parts: StoreParts) -> None:
-    """Find the files; files that contradict the configuration are refused here."""
+def _load_files(parts: StoreParts) -> None:
+    """Load the lists of files of log, queues and index. Raises StoreError for files that contradict
+    the configuration."""
     # Window 2: a crash (or a copy) left a log file shorter than the files after it require.
     _extend_short_files(parts)
     log = parts.log
@@ -139,7 +142,7 @@ def _load(parts: StoreParts) -> None:
     broken = parts.queues.load(parts.dispatcher.is_plain, log.min, durable_end)
     if broken:
         # The next step removes file names: if their sync fails, the next start must repeat it.
-        _write_abort(parts)
+        _write_cutting_mark(parts)
     for queue, starts in broken:
         logger.warning("%s/%d lacks a file: rebuilt from the log", queue.topic, queue.queue_id)
         parts.queues.drop_files_from(queue, starts)
@@ -174,13 +177,13 @@ def _extend_short_files(parts: StoreParts) -> None:
         if not 0 < sizes[name] < segments.file_size:
             continue
         for later in names[number + 1 :]:
-            if sizes[later] and kernel_has_record(files, f"{segments.folder}/{later}"):
+            if sizes[later] and begins_with_record(files, f"{segments.folder}/{later}"):
                 raise StoreError(f"{path} is cut short, but records follow it in {later}")
         logger.warning("%s is cut short: extended to %d bytes", path, segments.file_size)
         files.resize(path, segments.file_size)
 
 
-def kernel_has_record(files: Files, path: str) -> bool:
+def begins_with_record(files: Files, path: str) -> bool:
     """Whether the existing log file at `path` begins with a record. Raises OSError."""
     mapped = files.open(path, readonly=True)
     try:
@@ -192,9 +195,9 @@ def kernel_has_record(files: Files, path: str) -> bool:
 def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> RecoveryPlan:
     """Decide where the log ends and from which log offset queues must be filled."""
     log = parts.log
-    was_cutting = _was_cutting(parts)
+    was_cutting = _has_cutting_mark(parts)
     parts.queues.recover_ends(log.min)
-    dispatched = _dispatched(parts)
+    dispatched = _dispatched_end(parts)
     if log.segments.count == 0:
         # Window 3 again: no log to derive queues from. Perhaps its disk is not mounted.
         if dispatched > 0:
@@ -259,7 +262,8 @@ def _scan(
     clean: bool,
     watch: Watch,
 ) -> tuple[LogScan, tuple[tuple[LogOffset, str], ...]]:
-    """Walk the log from `start` to its end. A damaged record that was durable is not the end."""
+    """Walk the log from `start` to its end. Returns (the scan, (log offset, reason) of each damaged
+    record): a damaged record that was durable is not the end."""
     log = parts.log
     damaged = []
     torn_fillers: list[LogOffset] = []
@@ -272,7 +276,7 @@ def _scan(
         is_cut = may_end_inside(parts.files, parts.config, saved)
         torn = CUT_BYTES if is_cut else SECTORS
     scan = scan_log(log, start, saved.log_timestamp_ms, torn=torn, reached=reached)
-    while (behind := _behind_damage(parts, scan, saved, dispatched, clean)) is not None:
+    while (behind := _next_after_damage(parts, scan, saved, dispatched, clean)) is not None:
         damaged.append((scan.end, scan.reason or NO_RECORD))
         torn_fillers += scan.torn_fillers
         scan = scan_log(log, behind, scan.last_timestamp_ms, torn=torn, reached=reached)
@@ -280,7 +284,7 @@ def _scan(
     return replace(scan, start=start, torn_fillers=tuple(torn_fillers)), tuple(damaged)
 
 
-def _behind_damage(
+def _next_after_damage(
     parts: StoreParts, scan: LogScan, saved: Checkpoint, dispatched: int, clean: bool
 ) -> LogOffset | None:
     """Log offset of the next record after a damaged record that was durable; None if nothing proves
@@ -311,8 +315,8 @@ def _behind_damage(
     return behind if scan.last_timestamp_ms <= timestamp_ms < durable_ms else None
 
 
-def _dispatched(parts: StoreParts) -> int:
-    """End of the last record that has a queue unit."""
+def _dispatched_end(parts: StoreParts) -> int:
+    """Log offset of the end of the last record that has a queue unit."""
     table = parts.queues.table
     ends = [table.max_log_offset(queue.slot) for queue in parts.queues]
     return max([0, *ends, *(queue.max_log_offset for queue in parts.batches)])
@@ -321,6 +325,8 @@ def _dispatched(parts: StoreParts) -> int:
 def _execute(
     parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint, now_ms: int, watch: Watch
 ) -> None:
+    """Carry out the plan: cut the log at its end, repair queues and index, and dispatch the records
+    that they lack."""
     log, end = parts.log, plan.scan.end
     # Window 15: the store is a copy in a group.
     confirm = confirmed_end(parts.files, log, plan.queues_from, end, saved)
@@ -328,12 +334,12 @@ def _execute(
         log.tail.refuse(NOT_MASTER, True)
         log.tail.limit = parts.checkpointer.confirm = confirm
     # Cut the log first, durably: a cut byte must not come back in the next recovery.
-    if _known_clean(plan, saved):
-        log.drop_files_behind(end)
+    if _was_closed_cleanly(plan, saved):
+        log.drop_files_from_end(end)
     elif log.truncate(end):
         logger.warning("bytes after the end of the log at %d were zeroed", end)
     if not plan.clean:
-        _sync_tail(log, plan.scan)
+        _sync_scanned_tail(log, plan.scan)
     # The last record may be of a delayed message, whose time is earlier (CommitLog.append).
     last_ms = max(plan.scan.last_timestamp_ms, saved.log_timestamp_ms if saved.marks else 0)
     log.start_writing(end, last_ms)
@@ -341,11 +347,13 @@ def _execute(
     for log_offset, reason in plan.damaged:
         parts.damage.note(log_offset, reason)
     parts.queues.deleted_topics.clamp(end)
-    at_once(truncate_units(parts, plan.cut_queues_at, every=not plan.clean, again=plan.cut_before))
-    queues_from = _queues_from(parts, plan, saved)
+    run_to_end(
+        truncate_units(parts, plan.cut_queues_at, every=not plan.clean, again=plan.cut_before)
+    )
+    queues_from = _dispatch_start(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
     try:
-        _fill_up(parts, plan.scan, queues_from, index_from, now_ms, watch)
+        _dispatch_missing(parts, plan.scan, queues_from, index_from, now_ms, watch)
     except OpeningStopped:
         parts.checkpointer.finish()
         raise
@@ -367,12 +375,12 @@ def settle_queues(parts: StoreParts) -> None:
         batch.next_offset = batch.max_offset
 
 
-def _known_clean(plan: RecoveryPlan, saved: Checkpoint) -> bool:
+def _was_closed_cleanly(plan: RecoveryPlan, saved: Checkpoint) -> bool:
     """Whether this broker closed the store itself: then no bytes follow the log's end."""
     return plan.clean and saved.marks is not None and saved.marks.log == plan.scan.end
 
 
-def _sync_tail(log: CommitLog, scan: LogScan) -> None:
+def _sync_scanned_tail(log: CommitLog, scan: LogScan) -> None:
     """Make bytes durable that a killed process left in the page cache, before they are read
     (R36)."""
     for filler in scan.torn_fillers:
@@ -384,20 +392,20 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
             mapped = log.segments.mapped(start)
             # If a sync of these bytes failed before the kill, the system would count them as
             # written.
-            mapped.touch(first, last)
+            mapped.mark_dirty(first, last)
             mapped.sync(first, last)
     if log.segments.contains(scan.end):
         # Zeros after the end may come from a truncation that was killed before its sync.
         start = log.segments.start_of(scan.end)
         mapped = log.segments.mapped(start)
-        for first, last in mapped.data(scan.end - start):
-            mapped.touch(first, last)
+        for first, last in mapped.data_ranges(scan.end - start):
+            mapped.mark_dirty(first, last)
         mapped.sync(scan.end - start, log.file_size)
     # The removal of file names by that truncation may not be durable either.
     log.files.sync_folder(log.segments.folder)
 
 
-def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> LogOffset:
+def _dispatch_start(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> LogOffset:
     """Log offset from which records are dispatched: the oldest record if earlier units are
     missing."""
     marks = saved.marks
@@ -426,13 +434,13 @@ def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Lo
             # older than the log cannot be rebuilt from it, so a queue with only such units stays. A
             # queue without units stays if nothing but its file name records what age removed.
             emptied = queue.emptied and marks is not None
-            if queue.segments.first > 0 and (emptied or _reaches(parts, queue)):
+            if queue.segments.first > 0 and (emptied or _ends_in_log(parts, queue)):
                 parts.queues.reset(queue)
         return parts.log.min
     return LogOffset(max(plan.queues_from, parts.log.min))
 
 
-def _reaches(parts: StoreParts, queue: ConsumeQueue) -> bool:
+def _ends_in_log(parts: StoreParts, queue: ConsumeQueue) -> bool:
     """Whether the last unit of a queue points to a record that the log still has."""
     return parts.queues.table.max_log_offset(queue.slot) > parts.log.min
 
@@ -493,7 +501,7 @@ def _whole_index_files(parts: StoreParts, saved: Checkpoint, clean: bool) -> int
     return whole
 
 
-def _fill_up(
+def _dispatch_missing(
     parts: StoreParts,
     scan: LogScan,
     queues_from: LogOffset,
@@ -509,7 +517,9 @@ def _fill_up(
     # While the index is filled, the checkpoint keeps the state of the queues.
     dispatcher.start(index_until, index_until)
     at = index_from
-    for stop in _steps(parts, index_from, index_until, scan.start, "filling the index", watch):
+    for stop in _dispatch_stops(
+        parts, index_from, index_until, scan.start, "filling the index", watch
+    ):
         dispatcher.index_only(at, stop, now_ms)
         at = stop
         if stop % file_size == 0:
@@ -520,9 +530,9 @@ def _fill_up(
         dispatcher.new_lives.cut(start)  # each start finds them all
         dispatcher.start(start, index_from)
         try:
-            for stop in _steps(parts, start, end, scan.start, "filling the queues", watch):
+            for stop in _dispatch_stops(parts, start, end, scan.start, "filling the queues", watch):
                 dispatcher.run(stop, now_ms)
-                parts.checkpointer.dirty.arrived(*dispatcher.take_arrivals())
+                parts.checkpointer.dirty.mark_dirty(*dispatcher.take_arrivals())
                 if dispatcher.stalled is not None:
                     raise dispatcher.stalled
                 if stop < end and stop % file_size == 0:
@@ -537,11 +547,12 @@ def _fill_up(
             index_from = LogOffset(max(index_from, dispatcher.position))
 
 
-def _steps(
+def _dispatch_stops(
     parts: StoreParts, start: int, end: int, walked_from: int, phase: str, watch: Watch
 ) -> Iterator[LogOffset]:
-    """Stops on the way from `start` to `end`: after some record, and at each file's end. The scan
-    did not walk records before `walked_from`, so damage there is noted first."""
+    """Log offsets from `start` to `end` at which the dispatch stops to save its progress: each
+    file's end, and before `walked_from` the end of each STEP_BYTES; the scan did not walk that
+    part, so it is checked for damage here. Reports progress in `phase` to `watch`."""
     log, at = parts.log, start
     while at < end:
         stop = min(end, log.segments.start_of(at) + log.file_size)

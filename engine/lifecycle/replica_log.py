@@ -134,6 +134,8 @@ class ReplicaLog:
         return self._truncation.busy
 
     def _check_epoch(self, epoch: int) -> None:
+        """Raise StoreError if the epoch list is not valid, or already has this epoch or a
+        newer one."""
         if not self._kept.file.may_lead:
             raise StoreError(f"no epoch can follow: {self._kept.file.reason}")
         if epoch <= self.epochs.last_epoch:
@@ -159,22 +161,25 @@ class ReplicaLog:
     # Inside
 
     def _check_usable(self) -> None:
+        """Raise StoreError if the store is closed or a sync of it failed."""
         if self._log.tail.refusals & CLOSED:
             raise StoreError("the store is closed")
         if self.failed is not None:
             raise StoreError(f"the store takes no changes: {self.failed}")
 
     def _whole_end(self) -> LogOffset:
-        """End of the last whole record. Raises StoreError where no record begins."""
+        """Log offset of the end of the log's last whole record. Raises StoreError where
+        no record begins."""
         self._received.forget(is_aligned=self._received.is_aligned)
         end, why = whole_before(self._log, self.confirm, self._log.end)
         if why == kernel.BAD_RECORD:
             raise StoreError(f"no record begins at log offset {end}")
         return end
 
-    def _whole(self, start: LogOffset, until: LogOffset) -> LogOffset:
-        """Result of `whole_before`, but bytes that are not a record are noted as damage and passed
-        over, as dispatch does."""
+    def _record_boundary_before(self, start: LogOffset, until: LogOffset) -> LogOffset:
+        """Log offset of the end of the last whole record that begins at `start` or later and ends
+        at `until` or before; bytes that are not a record are noted as damage and passed over, as
+        dispatch does."""
         at, why = whole_before(self._log, start, until)
         while why == kernel.BAD_RECORD and at < until:
             behind = self._parts.damage.skip(at, until)

@@ -43,8 +43,8 @@ def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retentio
     try:
         if commit.failed is not None:
             raise StoreError(f"the log cannot be restarted: {commit.failed}")
-        yield partial(_mark, files, config)
-        clamp = _forget(parts)
+        yield partial(_write_mark, files, config)
+        clamp = _forget_files(parts)
         retention.forget()
         yield clamp
         yield partial(finish, files, config)
@@ -55,7 +55,8 @@ def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retentio
         commit.pending.answer(withdrawn)
 
 
-def _mark(files: Files, config: StoreConfig) -> None:
+def _write_mark(files: Files, config: StoreConfig) -> None:
+    """Write the mark file of a restart under way, durably."""
     path = f"{config.root}/{MARK_FILE}"
     files.write(path, b"")
     files.sync(path)
@@ -93,9 +94,9 @@ def finish_pending(files: Files, config: StoreConfig) -> None:
         finish(files, config)
 
 
-def _forget(parts: StoreParts) -> Work:
-    """Forget all files that are about to be removed. The returned work makes the remaining table
-    durable. Raises StoreError."""
+def _forget_files(parts: StoreParts) -> Work:
+    """Let all parts of the store forget their files, which are about to be removed. The returned
+    work makes the remaining table durable. Raises StoreError."""
     log, queues = parts.log, parts.queues
     queues.table.set_index(None)
     queues.table.take_arrivals()

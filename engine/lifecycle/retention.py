@@ -20,7 +20,12 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.serial_tasks import SerialTasks
 from turbopump.engine.lifecycle.checkpointer import Checkpointer
-from turbopump.engine.lifecycle.disk_use import DiskUse, Room, ages_of, room_of
+from turbopump.engine.lifecycle.disk_use import (
+    DiskReport,
+    DiskUse,
+    modified_times,
+    read_disk_report,
+)
 from turbopump.engine.log.commit_log import DISK_FULL, CommitLog
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_files import ConsumeQueue
@@ -53,7 +58,7 @@ class Retention:
     """Removes expired files of a store. Loop thread only; disk threads unlink."""
 
     def __init__(
-        self, parts: QueueParts, checkpointer: Checkpointer, disk: Disk, room: Room
+        self, parts: QueueParts, checkpointer: Checkpointer, disk: Disk, room: DiskReport
     ) -> None:
         """`room` is the last answer of the disk. `start` must follow."""
         self.disk_full = False
@@ -82,14 +87,15 @@ class Retention:
         """The queue of removals, which run one after the other, including removals of topics."""
 
     @property
-    def room(self) -> Room:
+    def room(self) -> DiskReport:
         """The last answer of the disk, at most some cleanResourceInterval old unless the disk is
         silent."""
         return self._use.room
 
     @property
     def why_full(self) -> str:
-        """FULL_TEXT or SILENT_TEXT while `disk_full`, else ""."""
+        """Reason why the store takes no messages for lack of room: FULL_TEXT, or SILENT_TEXT while
+        the disk does not answer; "" unless `disk_full`."""
         if not self.disk_full:
             return ""
         return SILENT_TEXT if self._use.is_silent else FULL_TEXT
@@ -103,7 +109,7 @@ class Retention:
         cleanResourceInterval ask the disk, and when it has answered, set `disk_full` and begin due
         removals: at an hour of deleteWhen (local time), or above the ratios of disk usage."""
         if self._following and not self.turn.busy:
-            self._follow()
+            self._expire_derived()
             self._remove()
         was_silent = self._use.is_silent
         self._use.add_elapsed(steady_ms - self._ticked_ms)
@@ -124,15 +130,16 @@ class Retention:
             self._remove()
 
     def _ask(self, steady_ms: int) -> None:
-        """Ask the disk if it is time; not while the log is being cut."""
+        """Ask for the disk's usage and the file ages if cleanResourceInterval has passed; not while
+        the log is being cut."""
         interval_ms = self._config.clean_resource_interval_ms
         if self._use.failed:
             interval_ms = min(interval_ms, ASK_AGAIN_MS)
         if steady_ms - self._asked_ms >= interval_ms and not self._log.is_suspended:
             self._asked_ms = steady_ms
-            self._use.ask(self._oldest())
+            self._use.ask(self._removable_paths())
 
-    def _oldest(self) -> list[str]:
+    def _removable_paths(self) -> list[str]:
         """Paths of the log files that may be removed next, without the last one. If files are kept
         for waiting messages, all files that count for their limit."""
         count = self._config.delete_file_batch_max
@@ -166,8 +173,8 @@ class Retention:
         ages: dict[str, int | None] = {}
 
         def begin() -> Work:
-            paths = self._oldest()
-            return lambda: ages.update(ages_of(self._files, paths))
+            paths = self._removable_paths()
+            return lambda: ages.update(modified_times(self._files, paths))
 
         def asked(error: OSError | None) -> None:
             try:
@@ -179,17 +186,18 @@ class Retention:
         return result
 
     def _clean(self, now_ms: int, ages: Mapping[str, int | None], *, at_once: bool) -> int:
-        """Work of `cleaning`, with the ages that a disk thread found; with `at_once` young files
-        go, too."""
+        """Begin to remove expired log files by their modification times (`ages`, epoch ms by path),
+        and queue and index files that only refer to them; with `at_once` young files are removed,
+        too. Returns the number of log files."""
         paths = self._expired_log_files(now_ms, ages, at_once)
-        self._count_kept(now_ms, ages)
+        self._log_kept(now_ms, ages)
         if paths:
-            self._report_taken()
+            self._log_removed_waiting()
             logger.info("%d log files expired, the log now begins at %d", len(paths), self._log.min)
             self._left += paths
             self._following = deque(self._queues)
             self._queues.table.changed()
-            self._follow()
+            self._expire_derived()
         self._remove()
         return len(paths)
 
@@ -220,7 +228,7 @@ class Retention:
     def wait(self) -> None:
         """Block until all begun and queued removals are done, including removals of topics: the
         names of their files may be used again. Callbacks run on this thread."""
-        while self.turn.busy or self._checkpointer.held:
+        while self.turn.busy or self._checkpointer.rounds_are_suspended:
             self._checkpointer.wait()
             self.turn.finish()
 
@@ -256,7 +264,8 @@ class Retention:
     def _is_kept(
         self, file_end: int, age: int | None, now_ms: int, ages: Mapping[str, int | None]
     ) -> bool:
-        """Whether the oldest file, which is expired, is kept for waiting messages in it."""
+        """Whether the oldest log file, which is expired, is kept because a message in it waits.
+        `file_end` is the log offset of its end, `age` its modification time in epoch ms."""
         config = self._config
         if age is None or not config.keep_waiting_messages or not self._waits_before(file_end):
             return False
@@ -266,9 +275,12 @@ class Retention:
         )
 
     def _waits_before(self, log_offset: int) -> bool:
+        """Whether a message before `log_offset` waits: a timer, delayed or half message,
+        or check point."""
         return self.waiting_from is not None and self.waiting_from < log_offset
 
     def _kept_files_max(self) -> int:
+        """Maximum number of expired log files that are kept for waiting messages."""
         return (self._config.keep_waiting_mbytes_max << 20) // self._log.file_size
 
     def _expired_files(self, now_ms: int, ages: Mapping[str, int | None]) -> int:
@@ -282,7 +294,7 @@ class Retention:
             count += 1
         return count
 
-    def _count_kept(self, now_ms: int, ages: Mapping[str, int | None]) -> None:
+    def _log_kept(self, now_ms: int, ages: Mapping[str, int | None]) -> None:
         """Log a warning when files begin to be kept for waiting messages, and one line when that
         ends."""
         log, before = self._log, self.kept_bytes
@@ -300,7 +312,7 @@ class Retention:
         elif before and not self.kept_bytes:
             logger.info("no log file is kept for waiting messages")
 
-    def _report_taken(self) -> None:
+    def _log_removed_waiting(self) -> None:
         """Log that files with waiting messages were removed, by a full disk, a limit or the
         configuration. The broker reports the number of lost messages when they are due."""
         if self._waits_before(self._log.min):
@@ -310,21 +322,23 @@ class Retention:
                 self.waiting_from,
             )
 
-    def _follow(self) -> None:
+    def _expire_derived(self) -> None:
         """Remove units and entries that pointed into removed files, some queues per call. A reader
         of a queue that has not followed yet learns that its message is being removed."""
         minimum, paths = self._log.min, self._left
         for _ in range(min(FOLLOW_MAX, len(self._following))):
             queue = self._following.popleft()
             if self._queues.find(queue.topic, queue.queue_id) is queue:
-                self._follow_queue(queue)
+                self._expire_queue(queue)
         if self._following:
             return
         for batch in self._batches:
             paths += self._batches.delete_expired(batch, minimum)
             self._batches.correct_min(batch, minimum)
 
-    def _follow_queue(self, queue: ConsumeQueue) -> None:
+    def _expire_queue(self, queue: ConsumeQueue) -> None:
+        """Take a queue's files without a unit of the remaining log out of the queue, and move its
+        min offset to the first remaining record."""
         minimum, paths = self._log.min, self._left
         paths += self._queues.delete_expired(queue, minimum, self._checkpointer.durable_end)
         self._queues.correct_min(queue, minimum)
@@ -342,12 +356,12 @@ class Retention:
         because a hole in the log would prevent the next start. Index files are removed once the
         checkpoint does not count them, or a start would miss them."""
         if self._index is not None:
-            self._left += self._index.expired(self._checkpointer.durable_log_min)
+            self._left += self._index.take_expired(self._checkpointer.durable_log_min)
         if not self._left or self.turn.busy:
             return
         todo, self._left = deque(self._left), []
         if self._stuck:
-            todo = deque(path for path in todo if not self._is_log(path))
+            todo = deque(path for path in todo if not self._is_log_file(path))
 
         def work() -> None:
             while todo:
@@ -356,7 +370,7 @@ class Retention:
                     self._files.remove(path)
                 except FileNotFoundError:
                     pass  # removed by an earlier attempt or another process
-                if self._is_log(path):
+                if self._is_log_file(path):
                     self._sync_removal()
                 todo.popleft()
 
@@ -364,13 +378,13 @@ class Retention:
             if result is not None:
                 logger.warning("an expired file could not be removed: %s", result)
                 # The other files may be in use again meanwhile; the next start removes them.
-                self._left = [*filter(self._is_log, todo), *self._left]
+                self._left = [*filter(self._is_log_file, todo), *self._left]
             elif self._left and not self._following:
                 self._remove()  # more files were taken meanwhile
 
         self.turn.submit(lambda: work, done)
 
-    def _is_log(self, path: str) -> bool:
+    def _is_log_file(self, path: str) -> bool:
         return path.startswith(f"{self._config.log_folder}/")
 
     def _sync_removal(self) -> None:
@@ -388,7 +402,7 @@ def full_percent(config: StoreConfig) -> int:
     return _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
 
 
-def make_room(files: Files, config: StoreConfig, log: CommitLog) -> Room:
+def make_room(files: Files, config: StoreConfig, log: CommitLog) -> DiskReport:
     """Make a log file for the next message, and wait for the disk; returns the disk's room. A store
     with messages is served on a full disk, too, and refuses writes; an empty store on a full disk
     is refused. Must run after recovery, which needs the room more. Raises StoreError, OSError."""
@@ -400,7 +414,7 @@ def make_room(files: Files, config: StoreConfig, log: CommitLog) -> Room:
         raise StoreError(
             f"{config.log_folder} has no room for a first log file of {log.file_size} bytes: {why}"
         ) from error
-    room, full = room_of(files, config), full_percent(config)
+    room, full = read_disk_report(files, config), full_percent(config)
     used = room.used_percent
     if used <= full:
         return room

@@ -114,7 +114,7 @@ class TopicDeletions:
         topic_folder(parts.queues.folder, topic)  # before any queue is forgotten or any step begun
         log = parts.log
         log_end = log.end if at is None else LogOffset(max(at, log.min))
-        proven = parts.dispatcher.new_lives.all().get(topic) if at is not None else None
+        proven = parts.dispatcher.new_lives.as_dict().get(topic) if at is not None else None
         if log_end < parts.dispatcher.position and (proven is None or proven.at != log_end):
             start = LogOffset(max(log.min, log.segments.start_of(log_end)))
             if whole_before(log, start, log_end)[0] != log_end:
@@ -126,15 +126,15 @@ class TopicDeletions:
         one = _Deletion(topic, now_ms, log_end, at is not None, -time_ms if is_proven else time_ms)
         self.in_progress.add(topic)
         self._waiting.append(one)
-        self._next()
+        self._begin_next()
         return one.result
 
     def unapplied(self) -> dict[str, NewLife]:
         """Topic to its new life, for each deletion that records of the log prove and that this
         store has not carried out: the caller has to call `delete` with the new life's `at`."""
-        return self._parts.dispatcher.new_lives.all()
+        return self._parts.dispatcher.new_lives.as_dict()
 
-    def is_asked(self, topic: str) -> bool:
+    def is_requested(self, topic: str) -> bool:
         """Whether a deletion of the topic was requested with `delete` and has not ended."""
         current = self._current
         return any(one.topic == topic for one in (current, *self._waiting) if one is not None)
@@ -147,7 +147,7 @@ class TopicDeletions:
     def unblock_sends(self, topic: str) -> None:
         """Undo `block_sends`: the topic takes messages again, unless a deletion of it waits or is
         under way."""
-        if not self.is_asked(topic):
+        if not self.is_requested(topic):
             self.in_progress.discard(topic)
 
     def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
@@ -158,12 +158,15 @@ class TopicDeletions:
         if result.value is not None:
             raise result.value
 
-    def _next(self) -> None:
+    def _begin_next(self) -> None:
+        """Begin the next waiting deletion, unless a deletion is under way."""
         if self._current is None and self._waiting:
             self._current = one = self._waiting.popleft()
-            self._parts.checkpointer.hold(partial(self._record, one))
+            self._parts.checkpointer.suspend_rounds(partial(self._begin_recording, one))
 
-    def _record(self, one: _Deletion) -> None:
+    def _begin_recording(self, one: _Deletion) -> None:
+        """Begin to record the deletion durably on a disk thread. Ends it at once if the log was cut
+        before its `log_end`, or a later deletion is on record."""
         parts = self._parts
         log, deleted = parts.log, parts.queues.deleted_topics
         # Cut away, or followed by another deletion since.
@@ -173,24 +176,28 @@ class TopicDeletions:
         if not one.is_past:
             one.log_end = log.end
         log_min = log.min
-        uncount = parts.checkpointer.uncounting(one.log_end if one.is_past else None)
+        uncount = parts.checkpointer.mark_uncounted_work(one.log_end if one.is_past else None)
 
         def work() -> None:
             uncount()
             one.kept = deleted.write(one.topic, one.log_end, log_min, one.deleted_ms)
 
-        self._retention.turn.submit(lambda: work, partial(self._recorded, one))
+        self._retention.turn.submit(lambda: work, partial(self._on_recorded, one))
 
-    def _recorded(self, one: _Deletion, error: OSError | None) -> None:
+    def _on_recorded(self, one: _Deletion, error: OSError | None) -> None:
+        """The deletion is on record, or failed with `error`: begin the removal of its
+        queues, or end it."""
         queues = self._parts.queues
         if error is not None:
             self._end(one, error, is_whole=True)
             return
         queues.deleted_topics.note(one.topic, one.log_end, one.kept, one.deleted_ms)
         queues.removing.add(one.topic)
-        self._step(one)
+        self._remove_some(one)
 
-    def _step(self, one: _Deletion) -> None:
+    def _remove_some(self, one: _Deletion) -> None:
+        """Forget up to QUEUES_PER_STEP queues of the topic, and begin to remove their
+        files on a disk thread."""
         parts, topic = self._parts, one.topic
         queues, files = parts.queues, parts.files
         forgotten = queues.forget_topic(topic, QUEUES_PER_STEP)
@@ -209,11 +216,13 @@ class TopicDeletions:
                 # If the log is cut, its new records have the offsets of the earlier life's records.
                 files.sync_all([], [queues.folder])
 
-        self._retention.turn.submit(lambda: work, partial(self._stepped, one, is_last))
+        self._retention.turn.submit(lambda: work, partial(self._on_removed_some, one, is_last))
 
-    def _stepped(self, one: _Deletion, is_last: bool, error: OSError | None) -> None:
+    def _on_removed_some(self, one: _Deletion, is_last: bool, error: OSError | None) -> None:
+        """A step of the removal has ended: begin the next step, or end the deletion after the last
+        one or an error."""
         if error is None and not is_last:
-            self._step(one)
+            self._remove_some(one)
             return
         self._parts.queues.removing.discard(one.topic)
         if error is None:
@@ -223,16 +232,19 @@ class TopicDeletions:
         self._end(one, error, is_whole=error is None)
 
     def _end(self, one: _Deletion, error: OSError | None, *, is_whole: bool) -> None:
+        """Resolve the deletion's result and begin the next deletion; with `is_whole` the topic
+        takes messages again, unless another deletion of it waits."""
         self._current = None
         if is_whole and all(other.topic != one.topic for other in self._waiting):
             self.in_progress.discard(one.topic)
-        self._parts.checkpointer.release()
-        self._next()
-        one.result.resolve(None if error is None else _failed(one.topic, error))
+        self._parts.checkpointer.resume_rounds()
+        self._begin_next()
+        one.result.resolve(None if error is None else _removal_error(one.topic, error))
 
 
 def _forget_rest(parts: StoreParts, topic: str) -> list[str]:
-    """Forget the topic's batch queues and extensions; returns all folders of its files."""
+    """Forget the topic's batch queues and queue extensions. Returns the folders of all
+    its queue files."""
     folders = [topic_folder(parts.queues.folder, topic), parts.batches.forget_topic(topic)]
     if parts.extensions is not None:
         folders.append(parts.extensions.forget_topic(topic))
@@ -240,7 +252,8 @@ def _forget_rest(parts: StoreParts, topic: str) -> list[str]:
 
 
 def _dispatch_from(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
-    """Make the units of records of the topic's next life, which begins at `log_end`."""
+    """Dispatch the records from `log_end` on again, at which a deleted topic's next life begins:
+    only its queues lack units."""
     dispatcher = parts.dispatcher
     position = dispatcher.position
     if log_end < position:
@@ -252,5 +265,5 @@ def _dispatch_from(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
         dispatcher.count_on(parts.log.end)
 
 
-def _failed(topic: str, error: OSError) -> StoreError:
+def _removal_error(topic: str, error: OSError) -> StoreError:
     return StoreError(f"the queues of {topic} cannot be removed: {error}")

@@ -1,8 +1,8 @@
 """Cutting or restarting a replica's log while its loop runs, in steps on disk threads.
 
-Owns when such steps begin, which other work rests meanwhile, when a step counts as failed, and the
-work after the log's own steps (truncation.py, restart.py): epochs and queue counts. It must never
-take bytes. Other durable steps of `replicated` wait until the steps end.
+Owns when such steps begin, which other work is suspended meanwhile, when a step counts as failed,
+and the work after the log's own steps (truncation.py, restart.py): epochs and queue counts. It must
+never take bytes. Other durable steps of `replicated` wait until the steps end.
 
 No other work may touch the files meanwhile: no sync of the log, no round of the checkpointer, no
 removal, no next file, no change of the epoch list. Work under way is waited for, and no new work
@@ -91,7 +91,7 @@ class AsyncTruncation:
                 if epochs.entries:
                     yield from kept.adopting(epochs)
             yield from self._counts.forgetting(wanted=True)
-            yield log.leave_unused()  # a hole would follow the unused file
+            yield log.give_up_next_file()  # a hole would follow the unused file
             log.begin(log_offset)
             parts.dispatcher.start(log_offset, log_offset)
             began()
@@ -101,6 +101,8 @@ class AsyncTruncation:
         return self._run(steps(), log.file_size)
 
     def _restarting(self, emptied: Callable[[], None]) -> Steps:
+        """Steps that remove log, derived files and epochs, then call `emptied`. Raises StoreError;
+        after an OSError the store refuses writes."""
         self._kept.forget()
         try:
             yield from steps_of_restart(self._parts, self._commit, self._retention)
@@ -112,11 +114,12 @@ class AsyncTruncation:
         emptied()
 
     def _run(self, steps: Steps, size: int) -> Deferred[Ended]:
-        """Run the steps; each step writes at most `size` bytes."""
+        """Suspend other work and let the steps begin once it has ended; each step writes at most
+        `size` bytes. Resolves when the steps have ended."""
         assert self._result is None, "two cuts at once"
         result = self._result = Deferred()
         self._steps, self._size = steps, size
-        self._rest(True)
+        self._suspend_other_work(True)
         self._retention.void_ages()
         self.tick()
         return result
@@ -126,7 +129,7 @@ class AsyncTruncation:
         of `begin`. Only while `busy`."""
         assert self._result is not None, "nothing is under way"
         result: Deferred[T] = Deferred()
-        self._result.then(lambda _ended: begin().then(result.resolve))
+        self._result.then(lambda _on_ended: begin().then(result.resolve))
         return result
 
     def tick(self) -> None:
@@ -140,40 +143,44 @@ class AsyncTruncation:
             and log.is_idle
             and not self._retention.turn.busy
         ):
-            self._start(self._steps)
+            self._start_steps(self._steps)
 
     def finish(self) -> None:
         """Block until the cut under way or waiting has ended, if any, and its result has
         resolved."""
         if self._steps is not None:
             self._kept.finish()
-            self._commit.let_go()
+            self._commit.wait_for_sync()
             self._retention.wait()
             self._parts.checkpointer.wait()
-            self._start(self._steps)
+            self._start_steps(self._steps)
         if self.busy:
             self._retention.turn.finish()
 
-    def _start(self, steps: Steps) -> None:
+    def _start_steps(self, steps: Steps) -> None:
+        """Run the waiting steps in the store's serial tasks."""
         self._steps = None
-        self._retention.turn.run(self._watched(steps), self._ended)
+        self._retention.turn.run(self._with_time_limit(steps), self._on_ended)
 
-    def _ended(self, ended: Ended) -> None:
+    def _on_ended(self, ended: Ended) -> None:
+        """The steps have ended: let other work continue, and resolve the result."""
         result, self._result = self._result, None
         assert result is not None, "nothing was under way"
-        self._rest(False)
+        self._suspend_other_work(False)
         result.resolve(ended)
 
-    def _rest(self, rests: bool) -> None:
-        self._commit.is_suspended = self._parts.log.is_suspended = rests
-        self._parts.checkpointer.reserve(rests)
+    def _suspend_other_work(self, suspended: bool) -> None:
+        """Suspend syncs, next files and checkpoint rounds (`suspended` True), or let them
+        continue."""
+        self._commit.is_suspended = self._parts.log.is_suspended = suspended
+        self._parts.checkpointer.reserve(suspended)
 
-    def _watched(self, steps: Steps) -> Steps:
+    def _with_time_limit(self, steps: Steps) -> Steps:
         """Run the steps with a time limit. A step that does not return fails the store, and the
         result of later steps is ignored."""
         commit, failed = self._commit, None
-        watch = _Watch(self._parts)
-        commit.cut_watch = watch.passed
+        watch = _StepTimeLimit(self._parts)
+        commit.cut_watch = watch.add_elapsed_ms
         try:
             while True:
                 try:
@@ -193,7 +200,7 @@ class AsyncTruncation:
             steps.close()
 
 
-class _Watch:
+class _StepTimeLimit:
     """The time limit of a step, which may consist of several syncs: each sync has the full
     limit."""
 
@@ -203,9 +210,12 @@ class _Watch:
         self._returned = self._files.syncs_returned()
 
     def begin(self, size: int) -> None:
+        """Begin the time of a step that writes `size` bytes."""
         self._watch.begin(size)
 
-    def passed(self, passed_ms: int) -> OSError | None:
+    def add_elapsed_ms(self, passed_ms: int) -> OSError | None:
+        """Add milliseconds to the time of the step's current sync. Returns a TimeoutError once the
+        limit is reached, else None."""
         returned = self._files.syncs_returned()
         if returned != self._returned:
             self._returned = returned

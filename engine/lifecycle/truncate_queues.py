@@ -43,7 +43,7 @@ def has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
     names = parts.extensions.names() if parts.extensions is not None else []
     if any(queues.find(*name) is None for name in names):
         return True
-    return parts.index is not None and parts.index.reaches(log_end)
+    return parts.index is not None and parts.index.has_entries_from(log_end)
 
 
 def truncate_units(
@@ -58,7 +58,7 @@ def truncate_units(
     the system takes such zeros for written, and removed names may still exist.
     """
     table, left = parts.queues.table, Unsynced()
-    yield partial(_mark, parts, True)
+    yield partial(_mark_cutting, parts, True)
     for number, queue in enumerate(list(parts.queues)):
         if number % QUEUES_PER_STEP == QUEUES_PER_STEP - 1:
             yield no_work
@@ -81,10 +81,12 @@ def truncate_units(
             left.folders.append(batch.segments.folder)
             batch.names_synced = batch.names_synced and not every
     yield partial(parts.files.sync_all, left.files, left.folders)
-    yield partial(_mark, parts, False)
+    yield partial(_mark_cutting, parts, False)
 
 
 def _cut_queue(parts: StoreParts, queue: ConsumeQueue, log_end: LogOffset, left: Unsynced) -> Steps:
+    """Steps that cut a consume queue and its extension at `log_end`, and add the changed
+    paths to `left`."""
     if (yield from parts.queues.truncating(queue, log_end, left)):
         logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
     parts.queues.correct_min(queue, parts.log.min)
@@ -106,7 +108,7 @@ def _last_address(parts: StoreParts, queue: ConsumeQueue) -> int | None:
     return None
 
 
-def _mark(parts: StoreParts, cutting: bool) -> None:
+def _mark_cutting(parts: StoreParts, cutting: bool) -> None:
     """Record for the next process whether queues are being cut. The mark is not synced: a power cut
     may lose it, but then all readable data is durable. Raises OSError."""
     digit = str(parts.files.process_id())[:1].encode()

@@ -32,7 +32,7 @@ left; the rest of the cut file becomes zeros and is synced. Recovery repeats thi
 import logging
 from functools import partial
 
-from turbopump.engine.disk.disk_steps import Steps, at_once
+from turbopump.engine.disk.disk_steps import Steps, run_to_end
 from turbopump.engine.lifecycle import recovery
 from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.engine.lifecycle.retention import Retention
@@ -61,7 +61,7 @@ def cut(
     retention.wait()
     retention.void_ages()
     parts.checkpointer.wait()
-    at_once(truncation_steps(parts, commit, log_end, now_ms))
+    run_to_end(truncation_steps(parts, commit, log_end, now_ms))
 
 
 def truncation_steps(
@@ -90,7 +90,7 @@ def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffs
     """Store time in epoch ms of the last record before `log_offset`, 0 if there is no such record;
     at the log's end the latest store time of the log.
 
-    Raises StoreError if the log lacks `log_offset` or it is not a record boundary. The file is
+    Raises StoreError if the log lacks `log_offset` or it is not a record boundary. The log file is
     walked from its beginning, because bytes of a body may look like a record.
     """
     if not log.min <= log_offset <= log.end:
@@ -103,9 +103,9 @@ def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffs
 
 
 def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
-    """Store time in epoch ms of the last record that ends at `log_offset` or before, in this file
-    or the file before, 0 without such a record. `log_offset` must lie in the log. Raises StoreError
-    if it is not a record boundary."""
+    """Store time in epoch ms of the last record that ends at `log_offset` or before, in the file of
+    `log_offset` or the file before it, 0 without such a record. `log_offset` must lie in the log.
+    Raises StoreError if it is not a record boundary."""
     start, known_ms = log.segments.start_of(log_offset), 0
     tail = log.tail
     if start < tail.dispatched <= log_offset and tail.dispatched_timestamp_ms > 0:
@@ -123,8 +123,8 @@ def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -
 
 
 def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[int, int]:
-    """Walk the records of a file. Returns (log offset where the walk ended, store time of the
-    last record or 0)."""
+    """Walk the records of [start, until), which lie in one log file, past damage that is known.
+    Returns (log offset where the walk ended, store time of the last record or 0)."""
     at, timestamp_ms = start, 0
     if start >= until:
         return at, timestamp_ms
@@ -144,7 +144,7 @@ def _truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now
     be under way. Raises OSError, or StoreError before any change."""
     log, dispatcher = parts.log, parts.dispatcher
     cut_bytes = log.end - log_end
-    yield from _catch_up(parts, log_end, now_ms)
+    yield from _dispatch_rest(parts, log_end, now_ms)
     if cut_bytes == 0:
         return
     yield parts.checkpointer.cutting(log_end, last_timestamp_ms)
@@ -182,7 +182,7 @@ def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps
     the first sync removes the head of the record there, and no walk gets past that. All bytes
     before `log_end` must be durable. The steps raise OSError."""
     log.stop_at(log_end)
-    yield log.leave_unused()  # before its neighbours, or a hole would precede it
+    yield log.give_up_next_file()  # before its neighbours, or a hole would precede it
     start = log.segments.start_of(log_end)
     mapped, position = log.mapped(start), log_end - start
     head = min(kernel.FILLER_SIZE, log.file_size - position)
@@ -193,7 +193,7 @@ def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps
     log.start_writing(log_end, last_timestamp_ms)
 
 
-def _catch_up(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
+def _dispatch_rest(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
     """Make the remaining bytes durable and dispatch them, so that each queue knows its next
     offset."""
     log, dispatcher, checkpointer = parts.log, parts.dispatcher, parts.checkpointer
@@ -204,10 +204,12 @@ def _catch_up(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
     dispatcher.run(visible, now_ms)
     if dispatcher.position < visible:
         raise StoreError(f"the log cannot be cut at {log_end}: {dispatcher.stalled}")
-    checkpointer.dirty.arrived(*dispatcher.take_arrivals())
+    checkpointer.dirty.mark_dirty(*dispatcher.take_arrivals())
     yield from checkpointer.finishing()
 
 
 def _store_timestamp_ms(log: CommitLog, log_offset: int) -> int:
+    """Store time in epoch ms of the record at `log_offset`; the log's latest store time if no
+    record begins there."""
     record = log.record(log_offset)
     return record.store_timestamp_ms if record is not None else log.last_store_timestamp_ms

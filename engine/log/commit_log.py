@@ -24,7 +24,7 @@ from turbopump.engine.log.record_parts import (
     refusal,
     without_crc,
 )
-from turbopump.engine.log.record_writing import Write, batch_records, one_record
+from turbopump.engine.log.record_writing import Write, batch_writer, record_writer
 from turbopump.engine.types import (
     SCHEDULE_TOPIC,
     Appended,
@@ -136,8 +136,8 @@ class CommitLog:
         if refused is not None:
             return refused
         store_ms = self._store_ms(message.topic, now_ms)
-        write, size = one_record(self.config, message, topic, properties, queue_offset, store_ms)
-        return self._place(write, size, queue_offset, store_ms)
+        write, size = record_writer(self.config, message, topic, properties, queue_offset, store_ms)
+        return self._write_at_end(write, size, queue_offset, store_ms)
 
     def append_batch(self, message: NewMessage, queue_offset: QueueOffset, now_ms: int) -> Appended:
         """Write the elements of `message.body`, a batch body (remoting.md 9.4), as consecutive
@@ -150,15 +150,15 @@ class CommitLog:
             return refused
         store_ms = self._store_ms(message.topic, now_ms)
         try:
-            write, size = batch_records(self.config, message, topic, queue_offset, store_ms)
-            return self._place(write, size, queue_offset, store_ms)
+            write, size = batch_writer(self.config, message, topic, queue_offset, store_ms)
+            return self._write_at_end(write, size, queue_offset, store_ms)
         except ValueError as error:
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
 
     def begin(self, log_offset: LogOffset) -> None:
         """Let an empty log without files begin at `log_offset`, the first byte of a file: the
         beginning of the master's log or of its last file. No file is made yet. The work that
-        `leave_unused` returned must be done, because a hole in the log would follow the unused
+        `give_up_next_file` returned must be done, because a hole in the log would follow the unused
         file."""
         assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
         assert self._next.ready is None, "a file that is not of this log"
@@ -201,8 +201,8 @@ class CommitLog:
 
     def cut_torn(self, end: LogOffset) -> None:
         """Cut the log at `end`, where an incomplete record or filler begins, durably; blocks for
-        the disk, and no sync may be under way. Its bytes must not come back: a record written over
-        them may reach the disk only in part. Raises OSError."""
+        the disk, and no sync may be under way. The bytes of the incomplete record must not come
+        back: a record written over them may reach the disk only in part. Raises OSError."""
         assert self._file is not None, "a half record reaches into no other file"
         position = end - self._base
         head = min(kernel.FILLER_SIZE, self.file_size - position)
@@ -224,10 +224,11 @@ class CommitLog:
 
     def is_raw(self, log_offset: LogOffset) -> bool:
         """Whether `log_offset`, the end of a sync, may lie inside a record: bytes that are not
-        whole records were appended there, and `mark` has not yet found all of them flushed."""
+        whole records were appended there, and `checkpoint_boundary` has not yet found all of them
+        flushed."""
         return self._is_raw and log_offset < self._raw_end
 
-    def mark(self, boundary: LogOffset) -> LogOffset:
+    def checkpoint_boundary(self, boundary: LogOffset) -> LogOffset:
         """Return the record boundary for the checkpoint, where recovery starts its scan: `flushed`,
         or an earlier offset while `flushed` may lie inside a record. All bytes before the result
         are durable. `boundary` is a record boundary, which a later call may return once it is
@@ -274,7 +275,8 @@ class CommitLog:
 
     def piece(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
         """The part of the log offsets [start, end) that lies in the file of `start`: (log offset at
-        which the file begins, its memory, first byte of the part in the file, byte after it)."""
+        which the file begins, the file's memory, first byte of the part in the file, byte after
+        it)."""
         base = self.segments.start_of(start)
         return base, self.region(base), start - base, min(end - base, self.file_size)
 
@@ -290,7 +292,7 @@ class CommitLog:
             at = stop
         return ranges
 
-    def drop_files_behind(self, end: LogOffset) -> None:
+    def drop_files_from_end(self, end: LogOffset) -> None:
         """Remove the files that begin at `end` or later, durably; blocks for the disk. The log's
         only file stays, because its name records where the log continues. `self.end` is unchanged.
         Raises OSError."""
@@ -298,7 +300,7 @@ class CommitLog:
 
     def dropping(self, end: LogOffset) -> Work:
         """Take the files that begin at `end` or later out of the log now; the returned work, for a
-        disk thread, removes them durably. See `drop_files_behind`."""
+        disk thread, removes them durably. See `drop_files_from_end`."""
         segments, files = self.segments, self.files
         paths: list[str] = []
         while segments.count > 1 and segments.last >= end:
@@ -329,7 +331,7 @@ class CommitLog:
         caller sets it (`start_writing`). Returns the number of bytes in the 64 KiB pieces
         that were not all zeros. Raises OSError; the log is then unchanged or shorter, never mixed.
         """
-        self.drop_files_behind(end)
+        self.drop_files_from_end(end)
         return self.clearing(end)()
 
     def clearing(self, end: LogOffset) -> Callable[[], int]:
@@ -353,7 +355,7 @@ class CommitLog:
         """Whether no disk thread works on the next file or warms pages."""
         return self._next.is_idle and self._warmer.is_idle
 
-    def leave_unused(self) -> Work:
+    def give_up_next_file(self) -> Work:
         """Give up the file that was made ahead; the returned work, for a disk thread, removes it
         durably, or does nothing if there is no such file. Blocks until the disk threads have
         finished their work on it, unless the log `is_idle`."""
@@ -393,7 +395,7 @@ class CommitLog:
         its delivery time is its store time plus its delay (store.md 6.3)."""
         return now_ms if topic == SCHEDULE_TOPIC else max(now_ms, self.last_store_timestamp_ms)
 
-    def _place(
+    def _write_at_end(
         self,
         write: Write,
         size_max: int,
@@ -405,12 +407,12 @@ class CommitLog:
             reason = f"{size_max} bytes do not fit into a log file of {self.file_size}"
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
         if self._file is None and not self._roll():
-            return self._no_file()
+            return self._no_file_result()
         assert self._file is not None
         sizes = write(self._file.region, self.end - self._base, self.end)
         if isinstance(sizes, int):
             if not self._roll():
-                return self._no_file()
+                return self._no_file_result()
             sizes = write(self._file.region, self.end - self._base, self.end)
             assert not isinstance(sizes, int), "no room in a new file"
         log_offsets = []
@@ -424,8 +426,9 @@ class CommitLog:
         return Appended(PutStatus.PUT_OK, queue_offset, log_offsets, at, size, store_ms)
 
     def _roll(self) -> bool:
-        """Continue in the next file. The filler is written only when the next file exists, so that
-        a failed roll changes nothing."""
+        """Continue in the next file. Returns False, without a change, if there is no next file yet.
+        The filler is written only when the next file exists, so that a failed roll changes nothing.
+        """
         start = self._next.start_at(self.end)
         mapped = self._next.take(start)
         if mapped is None:
@@ -440,20 +443,25 @@ class CommitLog:
         self.look_ahead()
         return True
 
-    def _no_file(self) -> Appended:
+    def _no_file_result(self) -> Appended:
+        """The refusal of an append that needs the next file, which failed or is being made."""
         if self.lacks_file:
             return Appended(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no next log file")
         return Appended(PutStatus.OS_PAGE_CACHE_BUSY, reason="the next log file is being made")
 
     def _may_close(self, start: int) -> bool:
+        """Whether the mapping of the file that begins at `start` may be closed: all its
+        bytes are durable."""
         return start + self.file_size <= self.flushed
 
     def _open_file(self, start: int) -> None:
+        """Let the writer continue in the existing file that begins at `start`."""
         self._file = self.mapped(start)
         self._base = start
         self.tail.open(start, self._file.region)
 
     def _close_file(self) -> None:
+        """Leave the writer without a current file."""
         self._file = None
         self._warmer.reset()
         self.tail.open(0, None)
@@ -500,6 +508,7 @@ class CommitLog:
         return self._next.give_up()
 
     def _remove(self, path: str) -> None:
+        """Remove a log file durably; no-op for ""."""
         if path:
             self.files.remove(path)
             self.files.sync_folder(self.segments.folder)

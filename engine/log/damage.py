@@ -45,7 +45,7 @@ NO_RECORD = "no record begins there"
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where a whole record was and is no longer."""
+    """A place of the log where a record was whole and is damaged now."""
 
     log_offset: LogOffset
     """Log offset at which the damaged record begins."""
@@ -98,7 +98,7 @@ class LogDamage:
                 self._places[place.log_offset] = place
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{FILE_NAME} is not a list of damaged places: {error}") from None
-        self._changed()
+        self._update_refusal()
         self._saved = tuple(self.places)
 
     def check(self) -> None:
@@ -111,7 +111,7 @@ class LogDamage:
                 del self._places[place.log_offset]
             elif not place.given_up:
                 logger.error("writes are refused: %s", place)
-        self._changed()
+        self._update_refusal()
 
     def note(self, log_offset: int, reason: str) -> Damage:
         """Add the damaged record that a walk through the log met at `log_offset`, and return its
@@ -128,7 +128,7 @@ class LogDamage:
         logger.error("%s; the record is not served, and writes are refused", place)
         if len(self._places) < PLACES_MAX:
             self._places[log_offset] = place
-            self._changed()
+            self._update_refusal()
         return place
 
     def give_up(self, log_offset: int) -> Damage:
@@ -140,7 +140,7 @@ class LogDamage:
             known = ", ".join(str(at) for at in sorted(self._places)) or "none"
             raise StoreError(f"no damage is known at log offset {log_offset}; known: {known}")
         self._places[log_offset] = replace(place, given_up=True)
-        self._changed()
+        self._update_refusal()
         return self._places[log_offset]
 
     def forget_from(self, log_end: int) -> None:
@@ -148,7 +148,7 @@ class LogDamage:
         check every place again. Saved by the next `save`."""
         self._places = {at: place for at, place in self._places.items() if at < log_end}
         self._suspects.clear()
-        self._changed()
+        self._update_refusal()
 
     def save(self) -> None:
         """Drop the places that retention removed, and begin to save the list on a disk thread if it
@@ -156,7 +156,7 @@ class LogDamage:
         was not saved before a crash will be found again."""
         if self._places and min(self._places) < self._log.min:
             self._places = {at: place for at, place in self._places.items() if at >= self._log.min}
-            self._changed()
+            self._update_refusal()
         places = tuple(self.places)
         if places == self._saved or self._lane.busy:
             return
@@ -242,7 +242,7 @@ class LogDamage:
                 at = base + log.file_size
                 continue
             # The record that reaches beyond `stop`, or the damaged one.
-            last = walk(log.region(base), at - base, min(limit, self._size_at(base, at)), base)
+            last = walk(log.region(base), at - base, min(limit, self._stated_end(base, at)), base)
             if last.count:
                 at = base + last.position
             elif at in self._places:
@@ -257,8 +257,9 @@ class LogDamage:
         place = self.note(log_offset, self._fault(log_offset) or NO_RECORD)
         return LogOffset(min(place.end, until))
 
-    def _size_at(self, base: int, at: int) -> int:
-        """Position after the record that begins at `at`, according to its own size field."""
+    def _stated_end(self, base: int, at: int) -> int:
+        """Position in the file after the record that begins at log offset `at`, according to its
+        size field; `base` is the log offset of the file's first byte."""
         region = self._log.region(base)
         position = at - base
         if position + MAGIC_AT > self._log.file_size:
@@ -270,13 +271,15 @@ class LogDamage:
         log = self._log
         base = log.segments.start_of(log_offset)
         position, limit = log_offset - base, min(log.end - base, log.file_size)
-        end = min(limit, self._size_at(base, log_offset))
+        end = min(limit, self._stated_end(base, log_offset))
         found = walk(log.region(base), position, max(end, position), base)
         if found.count or found.status == kernel.BLANK_FOUND:
             return WHOLE
         return found.reason or NO_RECORD
 
-    def _changed(self) -> None:
+    def _update_refusal(self) -> None:
+        """Set `first` to the first place that is not given up; the log refuses writes while there
+        is such a place."""
         self.first = next((place for place in self.places if not place.given_up), None)
         self._log.tail.refuse(DAMAGED, self.first is not None)
 
@@ -292,14 +295,15 @@ def resume_at(log: CommitLog, log_offset: int, log_end: int) -> LogOffset:
         behind = log_offset - base + kernel.decode(region, log_offset - base, limit, base).size
     except ValueError:
         behind = limit + 1
-    if behind == limit or (behind < limit and _begins(region, behind, limit, base)):
+    if behind == limit or (behind < limit and _record_begins(region, behind, limit, base)):
         return LogOffset(base + behind)
     position = find_record(region, log_offset - base + 1, limit, base)
     return LogOffset(base + (limit if position is None else position))
 
 
-def _begins(region: Region, position: int, end: int, base: int) -> bool:
-    """Whether a record or the file's filler begins here."""
+def _record_begins(region: Region, position: int, end: int, base: int) -> bool:
+    """Whether a record or the file's filler begins at `position` of a log file that has bytes up to
+    `end`; `base` is the log offset of the file's first byte."""
     try:
         return kernel.decode(region, position, end, base).physical_offset == base + position
     except ValueError:
@@ -313,7 +317,7 @@ def find_record(region: Region, position: int, end: int, base: int) -> int | Non
     start = position + MAGIC_AT
     while start < end:
         chunk = region.read(start, min(SEARCH_CHUNK, end - start))
-        hits = sorted(_hits(chunk))
+        hits = sorted(_magic_positions(chunk))
         for hit in hits:
             candidate = start + hit - MAGIC_AT
             try:
@@ -327,7 +331,8 @@ def find_record(region: Region, position: int, end: int, base: int) -> int | Non
     return None
 
 
-def _hits(chunk: bytes) -> list[int]:
+def _magic_positions(chunk: bytes) -> list[int]:
+    """Positions of all record magics in the bytes, in no order."""
     found = []
     for magic in _MAGICS:
         at = chunk.find(magic)

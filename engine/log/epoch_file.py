@@ -36,7 +36,7 @@ from functools import partial
 
 from turbopump.engine.config import EPOCH_FILE as EPOCH_FILE
 from turbopump.engine.disk import atomic_replace
-from turbopump.engine.disk.files import Files, sync_above
+from turbopump.engine.disk.files import Files, sync_parent_folders
 from turbopump.engine.log import epoch_lines
 from turbopump.engine.log.epoch_lines import CURRENT as CURRENT
 from turbopump.engine.log.epochs import Epochs, EpochsDamaged, decode
@@ -58,7 +58,7 @@ WHOLE_MARK_FILE = "copiedWhole"
 
 
 class Trust(Enum):
-    """Validity of an epoch list."""
+    """Whether an epoch list labels all bytes of its log correctly."""
 
     NEW = "NEW"
     """There is no list, and no byte that needs a label."""
@@ -69,8 +69,9 @@ class Trust(Enum):
 
 
 @dataclass(slots=True)
-class _Found:
-    """Both copies as read; None for a copy that is missing or damaged."""
+class _ReadCopies:
+    """The epoch file and its second copy as read from the disk; None for a copy that is missing or
+    damaged."""
 
     main: Epochs | None
     backup: Epochs | None
@@ -123,7 +124,8 @@ class EpochFile:
         never_kept: bool = False,
     ) -> "EpochFile":
         """Read the list of a log that holds [log_min, log_end), and repair the effects of a crash
-        in both copies; `path` is that of X. A damaged or missing list raises nothing: see `trust`.
+        in both copies; `path` is that of the epoch file. A damaged or missing list raises nothing:
+        see `trust`.
 
         With `never_kept` a missing list never existed, so no byte has a label. Raises StoreError if
         the disk fails: an unreadable list is not a damaged list.
@@ -180,7 +182,7 @@ class EpochFile:
         """Create the lines file unless it exists, durably, so that each later change costs one
         sync. Before this call each change replaces both copies. Raises OSError."""
         files, path = self._files, self._path + epoch_lines.SUFFIX
-        folder = _folder(path)
+        folder = _parent_folder(path)
         files.make_folders(folder)
         if not files.exists(path):
             files.write(path, b"")
@@ -199,12 +201,12 @@ class EpochFile:
         self._number += 1
         if self._kept is None or not self._has_lines:
             self._writing = 0
-            return partial(self._write, epochs, self._number)
+            return partial(self._write_copies, epochs, self._number)
         if self._kept == self._number - 1:
             self._lines_end = 0  # the copies have all recorded changes
         line = epoch_lines.encode(self._number, epochs)
         self._writing = self._lines_end + len(line)
-        return partial(self._add, self._lines_end, line)
+        return partial(self._write_line, self._lines_end, line)
 
     def set_written(self, epochs: Epochs) -> None:
         """Make `epochs`, the list of the last `writing`, the current list in memory; call this only
@@ -220,32 +222,34 @@ class EpochFile:
 
     @property
     def is_behind(self) -> bool:
-        """Whether X and X.bak lack a recorded change, or a failed change used up a number. False
-        for an empty list without files: if it were written, messages older than the first epoch
-        would look labelled."""
+        """Whether the epoch file and its second copy lack a recorded change, or a failed change
+        used up a number. False for an empty list without files: if it were written, messages older
+        than the first epoch would look labelled."""
         has_any = self._kept is not None and (self._kept > 0 or bool(self.epochs.entries))
         return has_any and self._kept != self._number
 
     def folding(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return (work for a disk thread that writes the current list into X and X.bak, callback
-        for the loop thread after its success). Must not be called during a change; changes and cuts
-        of the log may come while the work runs. The work raises OSError."""
+        """Return (work for a disk thread that writes the current list into the epoch file and its
+        second copy, callback for the loop thread after its success). Must not be called during a
+        change; changes and cuts of the log may come while the work runs. The work raises OSError.
+        """
         number, epochs = self._number, self.epochs
 
         def succeeded() -> None:
             self._kept = number
 
-        return partial(self._write, epochs, number), succeeded
+        return partial(self._write_copies, epochs, number), succeeded
 
     def fold(self) -> None:
-        """Write the current list into X and X.bak now, if `is_behind`. Blocks for the disk. Raises
-        OSError."""
+        """Write the current list into the epoch file and its second copy now, if `is_behind`.
+        Blocks for the disk. Raises OSError."""
         if self.is_behind:
             work, succeeded = self.folding()
             work()
             succeeded()
 
     def _load(self, log_min: LogOffset, log_end: LogOffset, never_kept: bool) -> None:
+        """Set `epochs` and `trust` by the newest valid copy or line, and make that copy durable."""
         found = self._read_both(never_kept)
         newest = self._read_lines()
         in_lines = newest is not None and found.number is not None and newest[0] > found.number
@@ -267,14 +271,15 @@ class EpochFile:
             return
         if copies[0] is not None:  # a killed process may have left the copy in memory only
             self._files.sync(self._path)
-            self._files.sync_folder(_folder(self._path))
+            self._files.sync_folder(_parent_folder(self._path))
         is_kept = copies == (self.epochs, self.epochs) and found.number is not None
         if self.epochs.entries and not is_kept:
             self._number += 1
-            self._write(self.epochs, self._number)
+            self._write_copies(self.epochs, self._number)
             self._kept = self._number
 
     def _believe(self, epochs: Epochs, log_end: LogOffset) -> None:
+        """Make a valid list the current list, without entries that start after the log's end."""
         self.epochs = epochs.within(log_end)
         if len(self.epochs) < len(epochs):
             self.lost_from = epochs.entries[-1].start
@@ -287,7 +292,7 @@ class EpochFile:
         if self.epochs.entries:
             self.trust = Trust.WHOLE
 
-    def _distrust(self, found: _Found, log_min: LogOffset, log_end: LogOffset) -> None:
+    def _distrust(self, found: _ReadCopies, log_min: LogOffset, log_end: LogOffset) -> None:
         """Mark the list unproven: the log has bytes without a valid list. An older second copy
         still labels some of them."""
         self.trust = Trust.UNPROVEN
@@ -305,10 +310,13 @@ class EpochFile:
         )
 
     def _read_lines(self) -> tuple[int, Epochs, int] | None:
+        """The result of `epoch_lines.newest` for the lines file; None without a file or a
+        valid line."""
         path = self._path + epoch_lines.SUFFIX
         return epoch_lines.newest(self._files.read(path)) if self._files.exists(path) else None
 
-    def _read_both(self, never_kept: bool) -> _Found:
+    def _read_both(self, never_kept: bool) -> _ReadCopies:
+        """Read and decode the epoch file and its second copy."""
         reasons = []
         copies: list[tuple[Epochs, list[bytes]] | None] = []
         for path in (self._path, self._path + BACKUP):
@@ -326,7 +334,7 @@ class EpochFile:
         number = epoch_lines.number_of(backup[1]) if backup is not None else None
         if never_kept and copies == [None, None] and not reasons:
             number = 0
-        return _Found(
+        return _ReadCopies(
             main[0] if main else None,
             backup[0] if backup else None,
             is_current,
@@ -335,6 +343,7 @@ class EpochFile:
         )
 
     def _replace(self, epochs: Epochs) -> None:
+        """Make `epochs` the current list, durably; blocks for the disk. Raises OSError."""
         work = self.writing(epochs)
         was = self.trust
         if work is not None:
@@ -342,40 +351,41 @@ class EpochFile:
             self.set_written(epochs)
         self.trust = Trust.WHOLE if epochs.entries else was
 
-    def _add(self, position: int, line: bytes) -> None:
-        """Write the line of a change, with its only sync."""
+    def _write_line(self, position: int, line: bytes) -> None:
+        """Write the line of a change at a position of the lines file, durably, with one sync."""
         path = self._path + epoch_lines.SUFFIX
         self._files.write(path, line, position)
         self._files.sync(path)
 
-    def _write(self, epochs: Epochs, number: int) -> None:
+    def _write_copies(self, epochs: Epochs, number: int) -> None:
         """Write X, then X.bak with the number: until X.bak has it, a line of this list still
         counts. If X does not exist, X.bak is written first, because without a number no line would
         count. A damaged X is kept as X.damaged."""
         files, path = self._files, self._path
-        folder = _folder(path)
+        folder = _parent_folder(path)
         files.make_folders(folder)
         self._sync_names()
         if self.trust is Trust.UNPROVEN and files.exists(path):
             files.write(path + DAMAGED, files.read(path))
         text = epochs.encode()
-        copies = [(path, text), (path + BACKUP, _marked(text, number))]
+        copies = [(path, text), (path + BACKUP, _with_number(text, number))]
         if not files.exists(path):
             copies.reverse()
         for target, content in copies:
             atomic_replace.replace(files, target, content)
 
     def _sync_names(self) -> None:
+        """Make the names of the folders above the epoch file durable, once."""
         if not self._names_synced:
-            sync_above(self._files, _folder(self._path))
+            sync_parent_folders(self._files, _parent_folder(self._path))
             self._names_synced = True
 
 
-def _folder(path: str) -> str:
+def _parent_folder(path: str) -> str:
     return path.rpartition("/")[0] or "."
 
 
-def _marked(text: bytes, number: int) -> bytes:
+def _with_number(text: bytes, number: int) -> bytes:
     """The text of a current second copy: with CURRENT and the number, covered by the checksum."""
     count, _checksum, lines = text.split(b"\n", 2)
     lines += CURRENT + b"\nnumber %d\n" % number

@@ -118,7 +118,7 @@ class EpochKeeping:
         """Return work for a disk thread that makes the list with `epoch` from log offset `start` on
         durable, and marks the master's records as whole; call `adopt_begun_epoch` after its
         success, on the loop thread. The work raises OSError."""
-        write = None if self._plain else self.file.writing(self._led_by(epoch, start))
+        write = None if self._plain else self.file.writing(self._with_epoch(epoch, start))
 
         def work() -> None:
             if write is not None:
@@ -131,7 +131,7 @@ class EpochKeeping:
         """Make the list that the work of `begin_epoch_work` wrote, with the same arguments, the
         current list in memory."""
         if not self._plain:
-            self.file.set_written(self._led_by(epoch, start))
+            self.file.set_written(self._with_epoch(epoch, start))
 
     def finish(self) -> None:
         """Block until all queued steps of the store and the update of the copies have ended."""
@@ -154,7 +154,7 @@ class EpochKeeping:
             self._fold()
             self._expire()
 
-    def _led_by(self, epoch: int, start: LogOffset) -> Epochs:
+    def _with_epoch(self, epoch: int, start: LogOffset) -> Epochs:
         """The list with one more epoch; unchanged if a later epoch was recorded meanwhile."""
         known = self.epochs
         return known.appended(epoch, start) if epoch > known.last_epoch else known
@@ -185,6 +185,8 @@ class EpochKeeping:
         self._lane.submit(work, done)
 
     def _expire(self) -> None:
+        """Begin to drop the epochs whose bytes retention removed, if there are any, in
+        the serial tasks."""
         log_min = self._log.min
         if log_min == self._expired_to:
             return
@@ -207,6 +209,8 @@ class EpochKeeping:
         self._steps.submit(begin, done)
 
     def _open(self) -> EpochFile:
+        """Open the epoch list and, unless in default HA, create its lines file. Raises
+        StoreError."""
         files, config, log = self._files, self._log.config, self._log
         never_kept = not files.exists(f"{config.root}/{MARK_FILE}")
         file = EpochFile.open(files, config.epoch_path, log.min, log.end, never_kept=never_kept)

@@ -95,7 +95,7 @@ class Epochs:
         following = self.entries[number + 1 : number + 2]
         return following[0].start if following else log_end
 
-    def at(self, log_offset: LogOffset) -> int | None:
+    def index_at(self, log_offset: LogOffset) -> int | None:
         """Index in `entries` of the entry that the byte at `log_offset` belongs to; None before the
         start of the first entry, or without entries.
 
@@ -205,18 +205,20 @@ def consistent_point(
 
 
 def _agreed_end(own: Epochs, other: Epochs, limit: LogOffset) -> LogOffset | None:
-    """Offset up to which both lists agree; None if they differ at the first common offset."""
+    """Log offset up to which both lists have the same epoch for each byte, at most `limit`; None if
+    they differ at the first byte that both label."""
     first = max(own.entries[0].start, other.entries[0].start)
     if first >= limit:
         return None
     starts = {e.start for e in (*own.entries, *other.entries) if first < e.start < limit}
     for log_offset in [first, *sorted(starts)]:
-        if _label(own, log_offset) != _label(other, log_offset):
+        if _epoch_of_byte(own, log_offset) != _epoch_of_byte(other, log_offset):
             return None if log_offset == first else log_offset
     return limit
 
 
-def _label(epochs: Epochs, log_offset: LogOffset) -> Epoch:
-    number = epochs.at(log_offset)
+def _epoch_of_byte(epochs: Epochs, log_offset: LogOffset) -> Epoch:
+    """The epoch of the byte at `log_offset`, which must not lie before the first entry."""
+    number = epochs.index_at(log_offset)
     assert number is not None, "a byte below the first entry has no label"
     return epochs.entries[number].epoch

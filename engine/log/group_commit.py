@@ -84,7 +84,7 @@ class GroupCommit:
         self._last_thorough_ms = LONG_AGO_MS
         self.pending.steady_ms = steady_ms
         self.pending.disk_wait_ms = config.sync_flush_timeout_ms
-        self._push()
+        self._report_flushed()
 
     def wait(self, end: LogOffset, copies: int) -> Deferred[PutStatus]:
         """Return the status of an append that ends at `end`, which resolves on the loop thread:
@@ -102,8 +102,8 @@ class GroupCommit:
         """Call every 100 ms with the monotonic clock: answer sends that waited too long, note a
         sync that takes too long as failed, and start a sync at the intervals of ASYNC_FLUSH."""
         passed_ms, self._steady_ms = steady_ms - self._steady_ms, steady_ms
-        self._watch(passed_ms)
-        self._look_at_files(steady_ms)
+        self._count_elapsed(passed_ms)
+        self._check_files(steady_ms)
         self.is_slow()
         self.pending.disk_wait_ms = self._config.sync_flush_timeout_ms  # may have changed
         self.pending.expire(steady_ms)
@@ -140,7 +140,7 @@ class GroupCommit:
                 self.fail(result)
                 return
             if self._is_sync:
-                self._pace.ended(self._sync_watch.late_ms, self._steady_ms)
+                self._pace.judge_ended(self._sync_watch.late_ms, self._steady_ms)
             log.flushed = end
             self.flushed_timestamp_ms = timestamp_ms
             self.log.tail.refuse(SLOW, log.end - end >= UNFLUSHED_MAX)
@@ -150,11 +150,11 @@ class GroupCommit:
                 self.start()
             # Visible first, acknowledged second: a sender that reads back its message finds it.
             self._on_flushed()
-            self._push()
+            self._report_flushed()
 
         self._lane.sync(log.unflushed(end), done)
 
-    def _look_at_files(self, steady_ms: int) -> None:
+    def _check_files(self, steady_ms: int) -> None:
         """Check that the log's files exist: no sync of a removed file makes anything durable. A
         disk thread checks, because a hanging disk does not answer this either."""
         if self.is_suspended or self.failed is not None:
@@ -172,7 +172,7 @@ class GroupCommit:
 
         self._looking.submit(look.find, done)
 
-    def _watch(self, passed_ms: int) -> None:
+    def _count_elapsed(self, passed_ms: int) -> None:
         """Count the time of the sync or cut step under way."""
         watch = self._sync_watch.add_elapsed if self._lane.busy else self.cut_watch
         if watch is not None and self.failed is None:
@@ -180,7 +180,7 @@ class GroupCommit:
             if late is not None:
                 self.fail(late)
             elif self._lane.busy and self._is_sync:
-                self._pace.under_way(self._sync_watch.late_ms, self._steady_ms)
+                self._pace.judge_running(self._sync_watch.late_ms, self._steady_ms)
 
     @property
     def slow(self) -> bool | None:
@@ -193,7 +193,7 @@ class GroupCommit:
         """Whether no sync is under way."""
         return not self._lane.busy
 
-    def let_go(self) -> None:
+    def wait_for_sync(self) -> None:
         """Block until the sync under way, if any, has returned and was handled; other appended
         bytes stay unsynced."""
         self._lane.finish()
@@ -228,7 +228,7 @@ class GroupCommit:
 
         def work() -> None:
             for mapped, start, stop in ranges:
-                mapped.touch(start, stop)
+                mapped.mark_dirty(start, stop)
                 mapped.sync(start, stop)
             files.sync(f"{root}/{checkpoints.FILE_NAME}")
             files.sync_folder(root)
@@ -256,7 +256,7 @@ class GroupCommit:
         """Continue after a cut, when all of the remaining log is durable; `flushed_timestamp_ms` is
         the store time of its last record in epoch ms. Answers sends that are safe now."""
         self.flushed_timestamp_ms = flushed_timestamp_ms
-        self._push()
+        self._report_flushed()
 
     def fail(self, error: OSError) -> None:
         """Set `failed` for good: the log's bytes on the disk are unknown. The native path appends
@@ -272,9 +272,10 @@ class GroupCommit:
 
     @property
     def _is_sync(self) -> bool:
+        """Whether flushDiskType is SYNC_FLUSH."""
         return self._config.flush_disk_type is FlushMode.SYNC_FLUSH
 
-    def _push(self) -> None:
+    def _report_flushed(self) -> None:
         """Report the flushed offset under SYNC_FLUSH; under ASYNC_FLUSH no send waits for the
         disk."""
         if self._is_sync:

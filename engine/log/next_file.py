@@ -113,6 +113,9 @@ class NextFile:
         return mapped.path
 
     def _make(self, start: int) -> None:
+        """Begin to create the file that begins at log offset `start` on a disk thread, which sets
+        `ready`; a failure is logged."""
+
         def done(result: MappedFile | OSError) -> None:
             if isinstance(result, OSError):
                 if not self._failed:

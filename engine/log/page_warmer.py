@@ -81,4 +81,4 @@ class PageWarmer:
             if self._warm < until:
                 self._warm_on(until)
 
-        self._lane.submit(partial(mapped.touch, at - start, stop - start), done)
+        self._lane.submit(partial(mapped.mark_dirty, at - start, stop - start), done)

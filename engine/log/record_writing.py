@@ -25,7 +25,7 @@ or more records there. Returns the size of each record in bytes, or a negative n
 has no room for them and a filler; then nothing was written."""
 
 
-def one_record(
+def record_writer(
     config: StoreConfig,
     message: NewMessage,
     topic: bytes,
@@ -73,7 +73,7 @@ def one_record(
     return write, size + CRC_RESERVED
 
 
-def batch_records(
+def batch_writer(
     config: StoreConfig,
     message: NewMessage,
     topic: bytes,

@@ -153,7 +153,7 @@ class BatchQueues:
             queue.names_synced = False
             segments.create(start)
         segments.reserve(queue.unit_end, BATCH_UNIT_SIZE)
-        self._write(queue, queue.unit_end, unit)
+        self._write_unit(queue, queue.unit_end, unit)
         if queue.unit_end == segments.first:
             queue.min_offset = QueueOffset(unit.base)
         queue.unit_end += BATCH_UNIT_SIZE
@@ -261,7 +261,8 @@ class BatchQueues:
             folders = [segments.folder, topic_folder(self.folder, queue.topic), self.folder, root]
         return paths, folders, queue.unit_end
 
-    def _write(self, queue: BatchQueue, at: int, unit: BatchUnit) -> None:
+    def _write_unit(self, queue: BatchQueue, at: int, unit: BatchUnit) -> None:
+        """Store a unit at byte `at` of the queue, in an existing file."""
         start = queue.segments.start_of(at)
         data = _UNIT.pack(
             unit.log_offset,
@@ -276,6 +277,7 @@ class BatchQueues:
         queue.segments.region(start).write(at - start, data)
 
     def _advance(self, queue: BatchQueue, unit: BatchUnit) -> None:
+        """Move the queue's max and next offset past its new last unit."""
         queue.max_offset = QueueOffset(unit.base + unit.count)
         queue.next_offset = QueueOffset(max(queue.next_offset, queue.max_offset))
         queue.max_log_offset = unit.log_offset + unit.size
@@ -301,6 +303,7 @@ class BatchQueues:
         queue.flushed_end = queue.unit_end
 
     def _end_before(self, queue: BatchQueue, log_end: int) -> int:
+        """Byte of the queue after the last unit whose record lies before `log_end`."""
         at = queue.unit_end
         while at > queue.segments.first:
             if self.unit(queue, at - BATCH_UNIT_SIZE).log_offset < log_end:

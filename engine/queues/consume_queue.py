@@ -97,7 +97,7 @@ class ConsumeQueues(ConsumeQueueFiles):
                 self._set_end(queue, start + position, log_end)
                 if start != segments.first or region is None:
                     end = min(self.file_size, start + position - segments.first)
-                    region = self._look(queue, segments.first, end)
+                    region = self._file_memory(queue, segments.first, end)
                 self._skip_blanks(queue, region)
                 return
         self._set_end(queue, segments.first, -1)
@@ -155,8 +155,8 @@ class ConsumeQueues(ConsumeQueueFiles):
         if segments.count:
             mapped = segments.mapped(segments.last)
             keep = max(0, self.max_offset(queue) * QUEUE_UNIT_SIZE - segments.last)
-            for start, end in mapped.data(keep):
-                mapped.touch(start, end)
+            for start, end in mapped.data_ranges(keep):
+                mapped.mark_dirty(start, end)
 
     def end_before(self, queue: ConsumeQueue, log_end: int) -> int:
         """The byte of the queue at which `truncating` with `log_end` cuts; changes nothing."""
@@ -216,7 +216,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         while at < maximum * QUEUE_UNIT_SIZE:
             start = segments.start_of(at)
             end = min(maximum * QUEUE_UNIT_SIZE - start, self.file_size)
-            region = self._look(queue, start, end)
+            region = self._file_memory(queue, start, end)
             found = kernel.lower_bound(region, at - start, end, min_log_offset)
             at = start + found
             if found < end:
@@ -304,7 +304,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         """(memory with the file's units, None if only its tail was read; position after the last
         unit if the units have no hole; end of that unit's record)."""
         segments = queue.segments
-        at, data = self.files.tail(segments.path(start), queue_files.LOOK_MAX)
+        at, data = self.files.read_tail(segments.path(start), queue_files.LOOK_MAX)
         region, first = Region(data), -at % QUEUE_UNIT_SIZE
         end, _log_end = kernel.find_end(region, first, max(first, len(data)))
         if at == 0:

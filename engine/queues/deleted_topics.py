@@ -90,8 +90,8 @@ class DeletedTopics:
         A deletion is appended beside the file: with 100,000 entries, writing the whole file takes a
         tenth of a second.
         """
-        row = _text(topic) + b":%d" % log_end
-        time_row = _text(topic) + b":%d" % deleted_ms
+        row = _json_text(topic) + b":%d" % log_end
+        time_row = _json_text(topic) + b":%d" % deleted_ms
         replaced = [topic] if topic in self._ends else []
         old_time = [topic] if topic in self._times else []
         change = config_changes.change(
@@ -138,5 +138,5 @@ class DeletedTopics:
         return partial(self._files.save, FILE_NAME, {MEMBER: self._ends, TIMES: dict(self._times)})
 
 
-def _text(value: str) -> bytes:
+def _json_text(value: str) -> bytes:
     return fastjson.dumps(value).encode("utf-8", "replace")

@@ -32,8 +32,8 @@ _LEVEL_DIGITS = 9
 
 
 class QueueGapError(Exception):
-    """A record's queue lacks units before it: the dispatch began too late in the log (recovery
-    only)."""
+    """The queue of a record lacks the units before the record's: the dispatch began too late in the
+    log (recovery only)."""
 
 
 class LogDispatcher:
@@ -150,9 +150,9 @@ class LogDispatcher:
             stop = self._queues.table.count_on(region, base, position, end)
             at = LogOffset(base + stop.position)
             if stop.status == kernel.UNKNOWN_QUEUE:
-                self._add_queue(self._record(base, region, stop.position, end))
+                self._add_queue(self._decode(base, region, stop.position, end))
             elif stop.status == kernel.SPECIAL:
-                self._count_special(self._record(base, region, stop.position, end))
+                self._count_special(self._decode(base, region, stop.position, end))
                 at = LogOffset(at + stop.size)
             elif stop.status == kernel.BLANK_FOUND:
                 at = LogOffset(base + self.log.file_size)
@@ -160,6 +160,8 @@ class LogDispatcher:
                 at = self._damage.skip(at, until)
 
     def _count_special(self, record: Record) -> None:
+        """Advance the next offset of a batch queue, or of a queue with extensions, past an
+        undispatched record."""
         topic = record.topic.decode(errors="surrogateescape")
         if not is_folder_name(topic) or record.queue_id < 0:
             return
@@ -188,13 +190,15 @@ class LogDispatcher:
             stop = self._queues.table.dispatch(region, base, position, end, queues=False)
             at = LogOffset(base + stop.position)
             if stop.status == kernel.NEEDS_INDEX:
-                self._queues.table.set_index(self._index.next(now_ms))
+                self._queues.table.set_index(self._index.next_with_room(now_ms))
             elif stop.status == kernel.BLANK_FOUND:
                 at = LogOffset(base + self.log.file_size)
             elif stop.status != kernel.DONE:
                 at = self._damage.skip(at, until)
 
     def _run(self, until: LogOffset, now_ms: int, indexing: bool) -> None:
+        """Dispatch natively up to `until`, and do at each stop of the native dispatch the work that
+        it cannot do. `indexing`: records of special queues need index entries, too."""
         table = self._queues.table
         log = self.log
         while self.position < until:
@@ -212,20 +216,20 @@ class LogDispatcher:
                 self._queues.make_room(queue, table.max_offset(stop.slot))
             elif status == kernel.NEEDS_INDEX:
                 assert self._index is not None, "index room asked for without an index"
-                table.set_index(self._index.next(now_ms))
+                table.set_index(self._index.next_with_room(now_ms))
             elif status == kernel.BLANK_FOUND:
                 self.position = LogOffset(base + log.file_size)
             elif status == kernel.UNKNOWN_QUEUE:
-                self._add_queue(self._record(base, region, stop.position, end))
+                self._add_queue(self._decode(base, region, stop.position, end))
             elif status == kernel.QUEUE_GAP:
                 self._fill_gap(self._queues.by_slot(stop.slot), stop.queue_offset)
             elif status in (kernel.SPECIAL, kernel.BEGINS_ANEW):
                 after = LogOffset(self.position + stop.size)
-                record = self._record(base, region, stop.position, end)
+                record = self._decode(base, region, stop.position, end)
                 if status == kernel.SPECIAL:
-                    self._special(record)
+                    self._dispatch_special(record)
                 else:
-                    self._begins_anew(record, table.max_log_offset(stop.slot))
+                    self._note_new_life(record, table.max_log_offset(stop.slot))
                 if indexing:
                     self.index_only(self.position, after, now_ms)
                 self.position = after
@@ -238,13 +242,17 @@ class LogDispatcher:
         if topic in self._queues.removing:
             raise BlockingIOError(errno.EBUSY, f"files of topic {topic} are being removed")
 
-    def _record(self, base: int, region: Region, position: int, end: int) -> Record:
+    def _decode(self, base: int, region: Region, position: int, end: int) -> Record:
+        """The record at `position` of the file that begins at log offset `base`. Raises
+        StoreError."""
         try:
             return decode(region, position, end, base)
         except ValueError as error:
             raise StoreError(f"log offset {base + position}: {error}") from None
 
     def _add_queue(self, record: Record) -> None:
+        """Add the record's queue; for a batch topic or a name that no queue can have, let the
+        native dispatch stop at each record of it."""
         topic = record.topic.decode(errors="surrogateescape")
         if not is_folder_name(topic) or record.queue_id < 0:
             logger.warning(
@@ -260,6 +268,9 @@ class LogDispatcher:
             self._queues.add(topic, record.queue_id, self.is_plain(topic))
 
     def _fill_gap(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """Let a queue continue at `queue_offset` although units before it are missing: with blank
+        units, or as the queue's first offset if it has no files. Raises QueueGapError in strict
+        mode, StoreError for a gap of over GAP_MAX units."""
         queues = self._queues
         present = queues.max_offset(queue)
         log_end = queues.table.max_log_offset(queue.slot)
@@ -288,8 +299,10 @@ class LogDispatcher:
         queues.fill_blank(queue, QueueOffset(queue_offset))
         queues.correct_min(queue, self.log.min)
 
-    def _begins_anew(self, record: Record, former_end: int) -> None:
-        """The record has no unit before the deletion is applied that it proves."""
+    def _note_new_life(self, record: Record, former_end: int) -> None:
+        """Note that `record`, which gets no unit now, begins a new life of its topic: it proves a
+        deletion that is not applied yet. `former_end`: log offset of the end of the queue's last
+        dispatched record."""
         topic = record.topic.decode(errors="surrogateescape")
         self.last_store_timestamp_ms = record.store_timestamp_ms
         if topic in self.new_lives:
@@ -298,11 +311,11 @@ class LogDispatcher:
         logger.warning(
             "log offset %d: topic %s was deleted at %d or later", record.log_offset, topic, at
         )
-        self.new_lives.find(
+        self.new_lives.add(
             topic, NewLife(at, LogOffset(record.log_offset), record.store_timestamp_ms)
         )
 
-    def _special(self, record: Record) -> None:
+    def _dispatch_special(self, record: Record) -> None:
         """Write the unit of a record of a batch topic or of a store with queue extensions."""
         topic = record.topic.decode(errors="surrogateescape")
         properties = parse_properties(record.properties)
@@ -310,15 +323,17 @@ class LogDispatcher:
             self._check_removed(topic)
             if self.is_batch(topic):
                 batch = self._batches.get(topic, record.queue_id)
-                if _is_anew(record, batch.max_offset, batch.max_log_offset):
-                    self._begins_anew(record, batch.max_log_offset)
+                if _begins_new_life(record, batch.max_offset, batch.max_log_offset):
+                    self._note_new_life(record, batch.max_log_offset)
                 elif self._batches.dispatch(topic, record, properties):
                     self._batch_arrivals.append((topic, record.queue_id))
             else:
-                self._extended(topic, record, properties)
+                self._dispatch_extended(topic, record, properties)
         self.last_store_timestamp_ms = record.store_timestamp_ms
 
-    def _extended(self, topic: str, record: Record, properties: dict[bytes, bytes]) -> None:
+    def _dispatch_extended(
+        self, topic: str, record: Record, properties: dict[bytes, bytes]
+    ) -> None:
         """Write a unit whose tags code is the address of an extension unit (store.md 12)."""
         queues, extensions = self._queues, self._extensions
         queue = queues.find(topic, record.queue_id)
@@ -327,8 +342,8 @@ class LogDispatcher:
         if record.log_offset < table.max_log_offset(queue.slot):
             return
         present = queues.max_offset(queue)
-        if _is_anew(record, present, table.max_log_offset(queue.slot)):
-            self._begins_anew(record, table.max_log_offset(queue.slot))
+        if _begins_new_life(record, present, table.max_log_offset(queue.slot)):
+            self._note_new_life(record, table.max_log_offset(queue.slot))
             return
         if record.queue_offset > present:
             self._fill_gap(queue, record.queue_offset)
@@ -359,7 +374,7 @@ class LogDispatcher:
         return java_hash(tags) if tags else 0
 
 
-def _is_anew(record: Record, max_offset: int, max_log_offset: int) -> bool:
+def _begins_new_life(record: Record, max_offset: int, max_log_offset: int) -> bool:
     """Whether the record begins a new life of its topic, by the rule of the native dispatch
     (new_lives.py)."""
     return record.queue_offset == 0 < max_offset and record.log_offset >= max_log_offset

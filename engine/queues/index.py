@@ -148,13 +148,13 @@ class IndexFiles:
         counted = [part for part in self.parts[:files] if part.end_log_offset >= log_min]
         return sum(part.count - 1 for part in counted)
 
-    def closed(self, log_end: int | None = None) -> int:
-        """Number of files before the current file; with `log_end` the number after a `truncating`
-        with it, which is not done."""
+    def closed_count(self, log_end: int | None = None) -> int:
+        """Number of files that take no more entries: all but the last. With `log_end`: the number
+        that there would be after `truncating` with it; changes nothing."""
         self._refresh()
         count = len(self.parts)
         if log_end is not None:
-            count = sum(not _is_behind(part, log_end) for part in self.parts)
+            count = sum(not _begins_after(part, log_end) for part in self.parts)
         return max(0, count - 1)
 
     def end_of(self, files: int) -> tuple[LogOffset, int]:
@@ -165,11 +165,11 @@ class IndexFiles:
         part = self.parts[files - 1]
         return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
 
-    def reaches(self, log_end: int) -> bool:
+    def has_entries_from(self, log_end: int) -> bool:
         """Whether `truncating` with `log_end` would remove files or entries."""
         self._refresh()
         last = self.parts[-1] if self.parts else None
-        return last is not None and (_is_behind(last, log_end) or last.end_log_offset >= log_end)
+        return last is not None and (_begins_after(last, log_end) or last.end_log_offset >= log_end)
 
     def truncating(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> Steps:
         """Steps that remove the entries of records at `log_end` or later, the newest first, so that
@@ -179,7 +179,7 @@ class IndexFiles:
         returns the store time of a record in epoch ms: it is called for the last record that
         remains. QueueTable must not have an index file set meanwhile (`set_index(None)`)."""
         self._refresh()
-        while self.parts and _is_behind(self.parts[-1], log_end):
+        while self.parts and _begins_after(self.parts[-1], log_end):
             yield removal(self.files, self.drop_last(), self.folder)
         self.rolled = [part for part in self.rolled if part in self.parts]
         if not self.parts or self.parts[-1].end_log_offset < log_end:
@@ -221,7 +221,7 @@ class IndexFiles:
         assert self._current is not None
         return self._current
 
-    def next(self, now_ms: int) -> IndexFile:
+    def next_with_room(self, now_ms: int) -> IndexFile:
         """Return the file to continue in when `current` has no room: the same file with blocks for
         more entries, or a new file named after `now_ms` (epoch ms); the full file then goes into
         `rolled`. Raises OSError."""
@@ -262,7 +262,7 @@ class IndexFiles:
                     self.config.max_hash_slot_num,
                     self.config.max_index_num,
                 )
-                for hit in _hits(index, key, max_count, begin_ms, end_ms):
+                for hit in _matching_offsets(index, key, max_count, begin_ms, end_ms):
                     if len(found) >= max_count or len(seen) >= EXAMINED_MAX:
                         break
                     if hit not in seen:
@@ -273,7 +273,7 @@ class IndexFiles:
                 break
         return found
 
-    def expired(self, min_log_offset: int) -> list[str]:
+    def take_expired(self, min_log_offset: int) -> list[str]:
         """Take out files whose records all lie before `min_log_offset`, except the last file.
         Returns their paths, oldest first, for the caller to remove."""
         self._refresh()
@@ -288,7 +288,7 @@ class IndexFiles:
         self, region: Region, count: int, log_end: int
     ) -> Generator[Work, None, LogOffset]:
         """Remove the entries from `log_end` on from slots and header; returns the log offset of the
-        last one kept. Between two steps slots lead to existing entries."""
+        record of the last entry kept. Between two steps slots lead to existing entries."""
         entries_at = INDEX_HEADER_SIZE + 4 * self.config.max_hash_slot_num
         slots = region.get_i32(_SLOT_COUNT_AT)
         while count > 1:
@@ -309,6 +309,7 @@ class IndexFiles:
         return LogOffset(region.get_i64(entries_at + (count - 1) * ENTRY_SIZE + 4))
 
     def _create(self, now_ms: int) -> None:
+        """Make a new index file and make it the current file. Raises OSError."""
         self.files.make_folders(self.folder)
         path = f"{self.folder}/{self._name(now_ms)}"
         mapped = self.files.create(path, self.config.index_file_size)
@@ -329,6 +330,7 @@ class IndexFiles:
         self._refresh()
 
     def _open_last(self) -> IndexFile:
+        """Map the last file with blocks for its slots and its next entries. Raises OSError."""
         part = self.parts[-1]
         region = self._region(part.path)
         self._refresh()
@@ -361,6 +363,7 @@ class IndexFiles:
             part.count = index.count
 
     def _read_part(self, path: str) -> IndexPart | None:
+        """The header of an index file; None if it is invalid."""
         index = IndexFile(
             self._region(path), self.config.max_hash_slot_num, self.config.max_index_num
         )
@@ -376,6 +379,7 @@ class IndexFiles:
         )
 
     def _region(self, path: str) -> Region:
+        """Mapped memory of an index file, with the advice of random access."""
         mapped = self._pool.get(path, lambda: self._may_close(path))
         # With random access, a look-up in a file that is not in memory takes a ninth of the time
         # (bench/advice.py).
@@ -383,6 +387,7 @@ class IndexFiles:
         return mapped.region
 
     def _may_close(self, path: str) -> bool:
+        """Whether the mapping of an index file may be closed: it is not the current file."""
         return not (self.parts and self.parts[-1].path == path)
 
     def _name(self, now_ms: int) -> str:
@@ -393,7 +398,9 @@ class IndexFiles:
         return name if name > last else str(int(last) + 1)
 
 
-def _hits(index: IndexFile, key: bytes, count: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+def _matching_offsets(
+    index: IndexFile, key: bytes, count: int, begin_ms: int, end_ms: int
+) -> Iterator[int]:
     """Log offsets of a file's entries with the hash of a key, newest first. More than `count`
     entries are read only if the caller continues."""
     given, room = 0, max(count, 0)
@@ -405,13 +412,14 @@ def _hits(index: IndexFile, key: bytes, count: int, begin_ms: int, end_ms: int) 
         given, room = room, room * 4
 
 
-def _is_behind(part: IndexPart, log_end: int) -> bool:
+def _begins_after(part: IndexPart, log_end: int) -> bool:
     """Whether all records of a file lie at `log_end` or later."""
     first = part.begin_log_offset if part.count > 1 else part.end_log_offset
     return first >= log_end
 
 
 def _time_name(now_ms: int) -> str:
+    """Local time as the number yyyyMMddHHmmssSSS, the name of an index file."""
     moment = datetime.fromtimestamp(now_ms // 1000)
     day = (moment.year * 100 + moment.month) * 100 + moment.day
     time = (moment.hour * 100 + moment.minute) * 100 + moment.second

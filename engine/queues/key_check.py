@@ -20,7 +20,7 @@ class KeyCheck:
 
     def __init__(self, log: CommitLog, topic: str, key: str, kind: str) -> None:
         self._log = log
-        self._topic, self._key = _read(_bytes(topic)), _read(_bytes(key))
+        self._topic, self._key = _decode_as_java(_encode(topic)), _decode_as_java(_encode(key))
         self._is_tag = kind == "T"
 
     def matches(self, log_offset: int) -> bool:
@@ -40,20 +40,20 @@ class KeyCheck:
             return True
         rows = scanned.rows
         topic = region.read(rows[0, kernel.TOPIC_AT], rows[0, kernel.TOPIC_SIZE])
-        if _read(topic) != self._topic:
+        if _decode_as_java(topic) != self._topic:
             return False
         text = region.read(rows[0, kernel.PROPERTIES_AT], rows[0, kernel.PROPERTIES_SIZE])
         properties = parse_properties(text)
         if self._is_tag:
-            return _read(properties.get(b"TAGS", b"")) == self._key
-        keys = _read(properties.get(b"KEYS", b"")).split(KEY_SEPARATOR)
-        return self._key in keys or self._key == _read(properties.get(b"UNIQ_KEY", b""))
+            return _decode_as_java(properties.get(b"TAGS", b"")) == self._key
+        keys = _decode_as_java(properties.get(b"KEYS", b"")).split(KEY_SEPARATOR)
+        return self._key in keys or self._key == _decode_as_java(properties.get(b"UNIQ_KEY", b""))
 
 
-def _bytes(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def _read(text: bytes) -> str:
+def _decode_as_java(text: bytes) -> str:
     """Decode bytes as Java does; hashes are computed from the decoded text."""
     return text.decode("utf-8", "replace")

@@ -47,8 +47,9 @@ TIME_END_MAX = 76
 
 
 @dataclass(slots=True)
-class _Chosen:
-    """Result of a read's selection."""
+class _Selection:
+    """The slices of the log that a read has selected, and the queue offset after the
+    examined units."""
 
     slices: list[memoryview]
     count: int = 0
@@ -60,7 +61,7 @@ class _Chosen:
     next_offset: int = 0
 
 
-class _Part:
+class _ServedRange:
     """The messages that a read may serve: messages of a queue from `first` to before `end`."""
 
     __slots__ = ("end", "first", "queue_id", "topic")
@@ -234,7 +235,7 @@ class Lookup:
         units = self._queues.units(queue, queue_offset, count)
         if self._extensions is None:
             return units
-        return [self._with_code(queue, unit) for unit in units]
+        return [self._with_tags_code(queue, unit) for unit in units]
 
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, kind: str
@@ -274,7 +275,7 @@ class Lookup:
         max_count: int,
         wanted: Wanted,
         max_size: int,
-    ) -> _Chosen:
+    ) -> _Selection:
         """Select natively inside one queue file, then take slices of the log."""
         at = queue_offset * QUEUE_UNIT_SIZE
         start = queue.segments.start_of(at)
@@ -297,7 +298,7 @@ class Lookup:
             max_units=max(units_max, max_count),
             scan=scan,
         )
-        chosen = _Chosen([])
+        chosen = _Selection([])
         stop = selection.next_position
         chosen.next_offset = chosen.examined_to = (start + stop) // QUEUE_UNIT_SIZE
         if stop < end and not _is_unit(*kernel.get_unit(region, stop)):
@@ -310,11 +311,14 @@ class Lookup:
             chosen.next_offset += 1
         part = None
         if not queue.topic.startswith(LIGHT_PREFIX):
-            part = _Part(queue, queue_offset, chosen.next_offset)
+            part = _ServedRange(queue, queue_offset, chosen.next_offset)
         self._collect(chosen, selection.units, part=part)
         return chosen
 
     def _limits(self, log_offset: int, max_count: int, max_size: int) -> tuple[int, int]:
+        """(maximum number of messages, maximum bytes) of a read that begins at a record:
+        `max_count` and `max_size` within the configured limits, which depend on whether the record
+        is in memory."""
         config = self._config
         if self.in_memory(log_offset):
             count = config.max_transfer_count_on_message_in_memory
@@ -326,10 +330,10 @@ class Lookup:
 
     def _collect(
         self,
-        chosen: _Chosen,
+        chosen: _Selection,
         units: list[tuple[int, int]],
         counts: dict[int, int] | None = None,
-        part: _Part | None = None,
+        part: _ServedRange | None = None,
     ) -> None:
         """Turn units into slices; neighbours in the log become one slice. `counts` is the number of
         messages of each record, by log offset, if not always 1; `part` is the set of messages that
@@ -355,11 +359,11 @@ class Lookup:
 
     def _add_run(
         self,
-        chosen: _Chosen,
+        chosen: _Selection,
         run: list[tuple[int, int]],
         end: int,
         counts: dict[int, int] | None,
-        part: _Part | None,
+        part: _ServedRange | None,
     ) -> None:
         """Add one slice for adjacent records, or one for each whole record: a damaged record or
         another message is never served, and the reader continues after it."""
@@ -379,9 +383,9 @@ class Lookup:
             chosen.removed = chosen.doubtful = True
             self._damage.suspect(start, end - start)
 
-    def _are_served(self, start: int, end: int, part: _Part | None) -> bool:
-        """Whether [start, end) of a log file consists of whole records, of that part of a
-        queue."""
+    def _are_served(self, start: int, end: int, part: _ServedRange | None) -> bool:
+        """Whether the log offsets [start, end) consist of whole records and, with `part`, only of
+        messages of that queue and range."""
         if part is None:
             return self._damage.is_whole(start, end - start)
         base = self._log.segments.start_of(start)
@@ -415,7 +419,7 @@ class Lookup:
             assert queue is not None
             count = max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count)
             found = self._queues.units(queue, queue_offset, count)
-            found = [self._with_code(queue, unit) for unit in found]
+            found = [self._with_tags_code(queue, unit) for unit in found]
         if isinstance(wanted, Filter):
             return [(unit, self._matches(wanted, unit)) for unit in found]
         codes = None if wanted is None else {code & 0xFFFFFFFF for code in wanted}
@@ -437,8 +441,10 @@ class Lookup:
 
     def _read_units(
         self, units: list[tuple[QueueUnit, bool]], queue_offset: int, max_count: int, max_size: int
-    ) -> _Chosen:
-        chosen = _Chosen([], next_offset=queue_offset)
+    ) -> _Selection:
+        """Select the units that match, within the limits, and collect the slices of their
+        records."""
+        chosen = _Selection([], next_offset=queue_offset)
         picked: list[tuple[int, int]] = []
         counts: dict[int, int] = {}
         messages = total = 0
@@ -455,7 +461,8 @@ class Lookup:
         self._collect(chosen, picked, counts)
         return chosen
 
-    def _with_code(self, queue: ConsumeQueue, unit: QueueUnit) -> QueueUnit:
+    def _with_tags_code(self, queue: ConsumeQueue, unit: QueueUnit) -> QueueUnit:
+        """The unit with its tags code in place of the address of an extension unit."""
         if self._extensions is None or not is_address(unit.tags_code):
             return unit
         extra = self._extensions.get(queue.topic, queue.queue_id, unit.tags_code)
@@ -524,6 +531,7 @@ class Lookup:
         return QueueOffset(self._batches.unit(queue, at).base)
 
     def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        """Store time in epoch ms of an existing message of a queue; -1 if its record is removed."""
         at = queue_offset * QUEUE_UNIT_SIZE
         start = queue.segments.start_of(at)
         region = self._queues.region(queue, start)
@@ -531,7 +539,7 @@ class Lookup:
         return self._time_of(log_offset, size)
 
     def _time_of(self, log_offset: int, size: int) -> int:
-        """The store time in the record's header, -1 if the record is removed."""
+        """Store time in epoch ms, read from a record's header; -1 if the record is removed."""
         view = self._log.view(log_offset, size)
         if view is None or size < TIME_END_MAX:
             return -1

@@ -50,7 +50,7 @@ class NewLives:
         """Whether a new life of the topic waits for its deletion."""
         return topic in self._found
 
-    def all(self) -> dict[str, NewLife]:
+    def as_dict(self) -> dict[str, NewLife]:
         """A copy of the new lives by topic, of all topics whose deletion is not applied yet."""
         return dict(self._found)
 
@@ -59,7 +59,7 @@ class NewLives:
         again; `position` if that is less, or if no new life is known."""
         return min([position, *(life.seen for life in self._found.values())])
 
-    def find(self, topic: str, life: NewLife) -> None:
+    def add(self, topic: str, life: NewLife) -> None:
         """Add a topic's new life and set `is_news`; a no-op for a topic that has one, and at
         LIVES_MAX topics. The first proof counts until the topic's deletion is applied: after it the
         queues contain units of both lives."""

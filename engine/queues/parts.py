@@ -17,7 +17,7 @@ from turbopump.engine.queues.queue_ext import QueueExtensions
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class QueueParts:
-    """The parts of one store."""
+    """The parts of one store that hold its messages: log, queues, index, damage. No methods."""
 
     files: Files
     """Access to the file system."""

@@ -45,7 +45,7 @@ class QueueCounts:
         self._log_end = 0
         self.unknown = False
         """Whether the current master does not know the counts; set by the caller, and cleared by
-        `forgetting` and `taking`."""
+        `forgetting` and `replacing`."""
         value = self._files.load(FILE_NAME)
         if value is None:
             self.wanted = False
@@ -64,12 +64,12 @@ class QueueCounts:
         if self.wanted != wanted or self._counts:
             yield from self._saving({}, 0, wanted)
 
-    def taking(self, counts: Counts, log_end: int) -> Steps:
+    def replacing(self, counts: Counts, log_end: int) -> Steps:
         """Steps that save `counts` of a master, sent while this log ended at `log_end`, durably,
         then replace all counts by them and clear `wanted`. The steps raise OSError."""
         yield from self._saving(counts, log_end, False)
 
-    def each(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:
+    def kept_counts(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:
         """(topic, queue id, next queue offset) of each kept count, in no order. `deleted` is topic
         to the log's end at its deletion: topics deleted after the counts were sent are left out,
         because their queues begin at 0."""
@@ -83,7 +83,7 @@ class QueueCounts:
         all before `log_min`, so that the log no longer shows it. Also of queues known only from the
         kept counts."""
         found: Counts = {}
-        for topic, queue_id, count in self.each(queues.deleted_topics.ends()):
+        for topic, queue_id, count in self.kept_counts(queues.deleted_topics.ends()):
             queue = queues.find(topic, queue_id)
             if queue is None or queues.max_offset(queue) < count:
                 found.setdefault(topic, {})[queue_id] = count
@@ -106,7 +106,7 @@ class QueueCounts:
         for one in list(queues):
             if one.emptied and table.next_offset(one.slot) == 0:
                 queues.settle(one, log_min)
-        for topic, queue_id, count in self.each(queues.deleted_topics.ends()):
+        for topic, queue_id, count in self.kept_counts(queues.deleted_topics.ends()):
             if dispatcher.is_batch(topic):
                 continue
             queue = queues.find(topic, queue_id)
@@ -116,6 +116,7 @@ class QueueCounts:
                 queues.table.set_next_offset(queue.slot, count)
 
     def _saving(self, counts: Counts, log_end: int, wanted: bool) -> Steps:
+        """Steps that save counts and then take them into memory."""
         text = {
             topic: {str(one): n for one, n in by_queue.items()}
             for topic, by_queue in counts.items()

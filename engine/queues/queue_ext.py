@@ -31,7 +31,8 @@ _ADDRESS_MAX = -(1 << 31) - 1
 
 @dataclass(slots=True, frozen=True)
 class ExtensionUnit:
-    """An extension unit, found by its address."""
+    """A unit of a consume queue's extension: tags code, store time and filter bitmap of a
+    message."""
 
     tags_code: int
     """Java's hash of the tags, or a delivery time (LogDispatcher.tags_code)."""
@@ -43,6 +44,8 @@ class ExtensionUnit:
 
 @dataclass(slots=True, eq=False)
 class _Extension:
+    """The extension files of a queue, and the byte after their last unit."""
+
     segments: Segments
     end: int = 0
     synced_end: int = 0
@@ -138,7 +141,7 @@ class QueueExtensions:
         at = position_of(address)
         if extension is None or not is_address(address) or at >= extension.end:
             return None
-        return self._read(extension, at)
+        return self._unit_at(extension, at)
 
     def truncating(
         self, topic: str, queue_id: int, address_max: int | None, left: Unsynced
@@ -153,7 +156,7 @@ class QueueExtensions:
         end = segments.first
         if address_max is not None:
             at = address_max - _ADDRESS_BASE
-            unit = self._read(extension, at) if at < extension.end else None
+            unit = self._unit_at(extension, at) if at < extension.end else None
             if unit is not None:
                 end = at + _HEAD.size + len(unit.bitmap)
         extension.end = end
@@ -207,6 +210,7 @@ class QueueExtensions:
         return paths, list(folders)
 
     def _get(self, topic: str, queue_id: int) -> _Extension:
+        """The extension of a queue; an empty one is added if there is none."""
         extension = self._by_name.get((topic, queue_id))
         if extension is None:
             folder = queue_folder(self.folder, topic, queue_id)
@@ -214,7 +218,8 @@ class QueueExtensions:
             self._by_name[(topic, queue_id)] = extension
         return extension
 
-    def _read(self, extension: _Extension, at: int) -> ExtensionUnit | None:
+    def _unit_at(self, extension: _Extension, at: int) -> ExtensionUnit | None:
+        """The extension unit at byte `at` of the queue's extension files; None if there is none."""
         segments = extension.segments
         if not segments.contains(at):
             return None
@@ -222,10 +227,11 @@ class QueueExtensions:
         return unit_in(segments.region(start), at - start, self.file_size)
 
     def _find_end(self, extension: _Extension) -> int:
+        """Byte of the extension files after the last unit, found by a walk over all of them."""
         segments = extension.segments
         at = segments.first
         while segments.contains(at):
-            unit = self._read(extension, at)
+            unit = self._unit_at(extension, at)
             if unit is not None:
                 at += _HEAD.size + len(unit.bitmap)
                 continue

@@ -265,6 +265,7 @@ class ConsumeQueueFiles:
         return paths, folders, maximum
 
     def _forget(self, queue: ConsumeQueue) -> None:
+        """Remove a queue from memory and table; its files stay on the disk, unmapped."""
         self._detach(queue)
         while queue.segments.count:
             queue.segments.forget_last()
@@ -276,16 +277,19 @@ class ConsumeQueueFiles:
             del self._by_topic[queue.topic]
 
     def _set_end(self, queue: ConsumeQueue, at: int, log_end: int) -> None:
+        """Set max, next and flushed offset of a queue whose units end at byte `at`; `log_end` is
+        the log offset of the end of its last record."""
         offset = at // QUEUE_UNIT_SIZE
         former = self.deleted_topics.end(queue.topic)
         self.table.set_progress(queue.slot, offset, max(log_end, former))
         self.table.set_next_offset(queue.slot, offset)
         queue.flushed_offset = QueueOffset(offset)
 
-    def _look(self, queue: ConsumeQueue, start: int, end: int) -> Region:
-        """Memory that holds the bytes [0, end) of a file, as they are now."""
+    def _file_memory(self, queue: ConsumeQueue, start: int, end: int) -> Region:
+        """Memory with the bytes [0, end) of the queue's file that begins at byte `start`: a copy if
+        the file is small, without mapping it, else the mapping."""
         if end <= LOOK_MAX:
-            at, data = self.files.tail(queue.segments.path(start), LOOK_MAX)
+            at, data = self.files.read_tail(queue.segments.path(start), LOOK_MAX)
             if at == 0 and end <= len(data):
                 return Region(data)
         return self.region(queue, start)
@@ -305,11 +309,15 @@ class ConsumeQueueFiles:
         queue.min_offset = QueueOffset(segments.first // QUEUE_UNIT_SIZE + low)
 
     def _room_end(self, queue: ConsumeQueue, start: int, queue_offset: int) -> int:
+        """Byte of the queue up to which whole units have room once blocks for unit `queue_offset`
+        are reserved, in the file that begins at byte `start`."""
         position = queue_offset * QUEUE_UNIT_SIZE - start
         room = _reserve_end(position, self.file_size) - position
         return start + position + room // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE
 
     def _reserve(self, queue: ConsumeQueue, start: int, position: int) -> int:
+        """Reserve blocks for the next unit, at `position` of the file that begins at byte `start`.
+        Returns the position up to which blocks are reserved."""
         limit = _reserve_end(position, self.file_size)
         mapped = queue.segments.mapped(start)
         mapped.reserve(0 if position <= RESERVE_MIN else position, limit)
@@ -323,6 +331,7 @@ class ConsumeQueueFiles:
         return True
 
     def _detach(self, queue: ConsumeQueue) -> None:
+        """Let the native table write no more into the queue's file, until it is attached again."""
         if queue.attached >= 0:
             self.table.attach(queue.slot, None, 0, 0)
             queue.attached = -1

@@ -42,21 +42,21 @@ class UnitRepair:
 
     def repair(self, queue: ConsumeQueue, first: int, end: int) -> int:
         """Check the units [first, end) of a queue, write the damaged ones again in the mapped file
-        from the log, and log each; returns the number repaired. A unit is searched once; 0 for a
-        light queue."""
+        from the log, and log each; returns the number repaired. The log is searched once for each
+        unit; 0 for the queue of a light topic (LIGHT_PREFIX)."""
         if queue.topic.startswith(LIGHT_PREFIX):
             return 0
         count = 0
         for queue_offset in range(max(first, queue.min_offset), end):
             name = (queue.topic, queue.queue_id, queue_offset)
-            if self._fitting(queue, queue_offset) or name in self._tried:
+            if self._record_of_unit(queue, queue_offset) or name in self._tried:
                 continue
             if len(self._tried) >= TRIED_MAX:
                 break
             self._tried.add(name)
             record = self._search(queue, queue_offset)
             if record is not None:
-                self._put(queue, queue_offset, record)
+                self._rewrite_unit(queue, queue_offset, record)
                 count += 1
             else:
                 logger.error(
@@ -70,25 +70,28 @@ class UnitRepair:
         return count
 
     def _place(self, queue: ConsumeQueue, queue_offset: int) -> tuple[str, int]:
-        """The file of a unit and its first byte there."""
+        """(path of the queue file of a unit, position of the unit in it)."""
         at = queue_offset * QUEUE_UNIT_SIZE
         start = queue.segments.start_of(at)
         return queue.segments.path(start), at - start
 
-    def _fitting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        """The record of a unit, if it is that message."""
+    def _record_of_unit(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        """The record that a unit points to; None if it is not the message with that queue
+        offset of the queue."""
         for unit in self._queues.units(queue, queue_offset, 1):
             record = self._log.record(unit.log_offset)
             if record is not None and record.size == unit.size:
-                return record if self._is_it(record, queue, queue_offset) else None
+                return record if self._is_message(record, queue, queue_offset) else None
         return None
 
-    def _is_it(self, record: Record, queue: ConsumeQueue, queue_offset: int) -> bool:
+    def _is_message(self, record: Record, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether a record is the message with this queue offset of this queue."""
         name = record.topic.decode(errors="surrogateescape"), record.queue_id
         return name == (queue.topic, queue.queue_id) and record.queue_offset == queue_offset
 
     def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        """The message in the log, between the records of the neighbouring units."""
+        """Search the log for a message between the records of its neighbouring units;
+        None if it is not there."""
         log = self._log
         # Earlier bytes hold messages of an earlier life of the topic, with the same numbers.
         at = max(int(log.min), self._queues.deleted_topics.end(queue.topic))
@@ -96,12 +99,12 @@ class UnitRepair:
         before = range(queue_offset - 1, queue.min_offset - 1, -1)[:NEIGHBOURS_MAX]
         behind = range(queue_offset + 1, self._queues.max_offset(queue))[:NEIGHBOURS_MAX]
         for number in before:
-            found = self._fitting(queue, number)
+            found = self._record_of_unit(queue, number)
             if found is not None:
                 at = found.log_offset + found.size
                 break
         for number in behind:
-            found = self._fitting(queue, number)
+            found = self._record_of_unit(queue, number)
             if found is not None:
                 end = found.log_offset
                 break
@@ -113,7 +116,7 @@ class UnitRepair:
             for row in range(rows.count):
                 if rows.rows[row, kernel.QUEUE_OFFSET] == queue_offset:
                     record = log.record(base + rows.rows[row, kernel.POSITION])
-                    if record is not None and self._is_it(record, queue, queue_offset):
+                    if record is not None and self._is_message(record, queue, queue_offset):
                         return record
             at = base + rows.position
             if rows.status == kernel.BLANK_FOUND:
@@ -122,7 +125,8 @@ class UnitRepair:
                 break
         return None
 
-    def _put(self, queue: ConsumeQueue, queue_offset: int, record: Record) -> None:
+    def _rewrite_unit(self, queue: ConsumeQueue, queue_offset: int, record: Record) -> None:
+        """Write a damaged unit again, from the record, and log that."""
         path, position = self._place(queue, queue_offset)
         region = self._queues.region(queue, queue_offset * QUEUE_UNIT_SIZE - position)
         logger.error(

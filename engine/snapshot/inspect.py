@@ -49,7 +49,7 @@ _MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (V1, V2))
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A file to read."""
+    """A file of a store that is to be read."""
 
     path: str
     """Argument of OpenFile."""
@@ -62,7 +62,7 @@ class StoreFile:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A deviation from the format."""
+    """A place where a store's file deviates from its format."""
 
     file: str
     """Path of the file."""
@@ -92,7 +92,7 @@ class Blank:
 
 @dataclass(frozen=True, slots=True)
 class LogFileEnd:
-    """The end of a log file."""
+    """The end of the records of a log file."""
 
     name: str
     """Name of the file."""
@@ -131,7 +131,8 @@ class ConsumeQueueUnit:
 
 @dataclass(frozen=True, slots=True)
 class BatchQueueUnit:
-    """A unit of a batch consume queue (store.md 13)."""
+    """A unit of a batch consume queue: the place of a record with several messages, and their queue
+    offsets."""
 
     index: int
     """Number of the unit in the queue, from 0; not a queue offset."""
@@ -215,8 +216,10 @@ def walk_log(files: Sequence[StoreFile], open_file: OpenFile, start: int = 0) ->
             if file.base + region.size <= start:
                 continue
             rest = files[number + 1 :]
-            first = _first_record(region, max(0, start - file.base), file.base)
-            for line in _walk_log_file(file, region, partial(_begin, rest, open_file), first):
+            first = _walk_start(region, max(0, start - file.base), file.base)
+            for line in _walk_log_file(
+                file, region, partial(_has_first_record, rest, open_file), first
+            ):
                 if isinstance(line, Deviation):
                     damages += 1
                     end = reached if end is None else end
@@ -227,13 +230,17 @@ def walk_log(files: Sequence[StoreFile], open_file: OpenFile, start: int = 0) ->
                 elif isinstance(line, LogFileEnd) and line.full and end is None:
                     reached = line.end_of_records
                 yield line
-        if isinstance(line, LogFileEnd) and not line.full and not _begin(rest, open_file):
+        if (
+            isinstance(line, LogFileEnd)
+            and not line.full
+            and not _has_first_record(rest, open_file)
+        ):
             break  # the following files were only created ahead
     yield LogEnd(records, LogOffset(reached if end is None else end), after_damage, damages)
 
 
-def _begin(files: Sequence[StoreFile], open_file: OpenFile) -> bool:
-    """Whether any of the files has a first record."""
+def _has_first_record(files: Sequence[StoreFile], open_file: OpenFile) -> bool:
+    """Whether any of the files does not begin with zeros."""
     for file in files:
         with open_file(file.path) as region:
             if region.size >= FILLER_SIZE and not region.is_zero(0, FILLER_SIZE):
@@ -241,7 +248,7 @@ def _begin(files: Sequence[StoreFile], open_file: OpenFile) -> bool:
     return False
 
 
-def _first_record(region: Region, position: int, base: int) -> int:
+def _walk_start(region: Region, position: int, base: int) -> int:
     """Position where the walk of a file begins: at a record, or at the end of the file's
     records."""
     if position == 0:
@@ -260,6 +267,8 @@ def _first_record(region: Region, position: int, base: int) -> int:
 def _walk_log_file(
     file: StoreFile, region: Region, goes_on: Callable[[], bool], position: int
 ) -> Iterator[LogLine]:
+    """Generate the lines of a log file from `position` on, with its LogFileEnd; `goes_on` returns
+    whether a later file has a record."""
     full = False
     stop: str | None = None
     cut: int | None = None
@@ -278,13 +287,13 @@ def _walk_log_file(
         position = found.position
         if found.status == OK and position < region.size:
             continue
-        reason = _why_it_stops(region, position)
+        reason = _why_no_record(region, position)
         if reason is None:
             full = True
             yield Blank(LogOffset(file.base + position), region.get_i32(position))
             break
         stop, cut = stop or reason, position if cut is None else cut
-        if _is_end(region, position) and not goes_on():
+        if _is_zero_at(region, position) and not goes_on():
             break
         yield Deviation(file.path, position, reason)
         resumed = next_record(region, position + 1, file.base)
@@ -306,7 +315,7 @@ def _fault_of(record: Record, file: StoreFile) -> str:
     return ""
 
 
-def _why_it_stops(region: Region, position: int) -> str | None:
+def _why_no_record(region: Region, position: int) -> str | None:
     """Reason why no record starts at a position; None for a filler."""
     left = region.size - position
     if left < FILLER_SIZE:
@@ -327,7 +336,8 @@ def _why_it_stops(region: Region, position: int) -> str | None:
     raise AssertionError("the scan stopped at a record that decodes")
 
 
-def _is_end(region: Region, position: int) -> bool:
+def _is_zero_at(region: Region, position: int) -> bool:
+    """Whether zeros are where a record or filler should start."""
     head = min(FILLER_SIZE, region.size - position)
     return region.is_zero(position, head)
 
@@ -355,6 +365,7 @@ def next_record(region: Region, position: int, base: int) -> int | None:
 
 
 def _magics_in(chunk: bytes) -> Iterator[int]:
+    """Positions of the record magics in the bytes, ascending."""
     at = -1
     while True:
         hits = [hit for magic in _MAGICS if (hit := chunk.find(magic, at + 1)) >= 0]
@@ -528,6 +539,8 @@ def walk_index_entries(
 
 
 def _slot_values(region: Region, first: int, count: int) -> "array.array[int]":
+    """The values of `count` hash slots from slot `first` on: numbers of entries, 0 in
+    unused slots."""
     values = array.array("i", region.read(HEADER_SIZE + 4 * first, 4 * count))
     if sys.byteorder == "little":
         values.byteswap()

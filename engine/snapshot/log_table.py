@@ -161,7 +161,7 @@ class LogTable:
 
     def epoch_at(self, log_offset: int) -> int | None:
         """The epoch in which the byte at a log offset was written; None if it is unknown."""
-        number = self.epochs.at(LogOffset(log_offset))
+        number = self.epochs.index_at(LogOffset(log_offset))
         return None if number is None else self.epochs.entries[number].epoch
 
     def boundary(self, log_offset: int) -> LogOffset:
@@ -206,16 +206,16 @@ class LogTable:
             raise SegmentGone(f"{self.path} begins at {self.min} now: {first} was removed")
         last = min(self.confirmed_end if confirmed else self.end, INT64_MAX if end is None else end)
         ranges: list[LogRange] = []
-        times = self._times() if query.prune_by_time else [_ANY_TIME] * len(self.segments)
+        times = self._first_times() if query.prune_by_time else [_ANY_TIME] * len(self.segments)
         for segment, (first_ms, last_ms) in zip(self.segments, times, strict=True):
             begin, stop = max(first, segment.base), min(last, segment.end)
             if (
                 begin < stop
                 and begin < query.end_log_offset
                 and stop > query.min_log_offset
-                and _is_near(query, first_ms, last_ms)
+                and _may_match_time(query, first_ms, last_ms)
             ):
-                cuts = self._cuts(segment, begin, stop, range_bytes)
+                cuts = self._split_places(segment, begin, stop, range_bytes)
                 ranges += [
                     self._range(segment, here, there)
                     for (here, ms), (there, later_ms) in pairwise(
@@ -223,13 +223,13 @@ class LogTable:
                     )
                     if segment.base + here < query.end_log_offset
                     and segment.base + there > query.min_log_offset
-                    and (not query.prune_by_time or _is_near(query, ms, max(ms, later_ms)))
+                    and (not query.prune_by_time or _may_match_time(query, ms, max(ms, later_ms)))
                 ]
         return ranges
 
-    def _times(self) -> list[tuple[int, int]]:
-        """Store times of each file's first record and of the next known first record. Raises
-        SegmentGone."""
+    def _first_times(self) -> list[tuple[int, int]]:
+        """For each file (store time of its first record, store time of the first record of a later
+        file), in epoch ms; UNKNOWN_MS if the file has no first record. Raises SegmentGone."""
         made: list[tuple[int, int]] = []
         until = self.last_store_ms
         for segment in reversed(self.segments):
@@ -244,10 +244,11 @@ class LogTable:
                 until = first
         return made[::-1]
 
-    def _cuts(
+    def _split_places(
         self, segment: Segment, begin: int, stop: int, range_bytes: int
     ) -> list[tuple[int, int]]:
-        """Places where one file's bytes between two log offsets are cut: (position, store time)."""
+        """(position in the file, store time in epoch ms) of the records at which the part of a file
+        between the log offsets `begin` and `stop` is split."""
         position, limit = begin - segment.base, stop - segment.base
         cuts: list[tuple[int, int]] = []
         if limit - position > range_bytes:
@@ -264,17 +265,22 @@ class LogTable:
         return cuts
 
     def _range(self, segment: Segment, start: int, end: int) -> LogRange:
+        """The records at positions [start, end) of a file as a LogRange."""
         epochs = self._epochs_of(segment.base + start, segment.base + end)
         return LogRange(
             segment.path, segment.base, start, end, segment.size, self.confirmed_end, epochs
         )
 
     def _epochs_of(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
-        first = self.epochs.at(LogOffset(start)) or 0
+        """(epoch, log offset at which it starts) of the epochs that label bytes of the log offsets
+        [start, end)."""
+        first = self.epochs.index_at(LogOffset(start)) or 0
         return tuple((e.epoch, e.start) for e in self.epochs.entries[first:] if e.start < end)
 
 
-def _is_near(query: ScanQuery, first_store_ms: int, last_store_ms: int) -> bool:
+def _may_match_time(query: ScanQuery, first_store_ms: int, last_store_ms: int) -> bool:
+    """Whether a range with these store times of its first and last record may have records within
+    the query's limits of time, with PRUNE_SLACK_MS for clocks that were set back."""
     return (
         first_store_ms - PRUNE_SLACK_MS <= query.max_store_ms
         and last_store_ms + PRUNE_SLACK_MS >= query.min_store_ms
@@ -284,8 +290,8 @@ def _is_near(query: ScanQuery, first_store_ms: int, last_store_ms: int) -> bool:
 def _find_record(
     file: LogBytes, segment: Segment, position: int, limit: int
 ) -> tuple[int, int] | None:
-    """(position, store time) of the first record at or after a position that ends before
-    `limit`."""
+    """(position in the file, store time in epoch ms) of the first record at or after `position`
+    before `limit`; None without such a record."""
     length = SEARCH_BYTES
     while position < limit:
         stop = min(position + length, limit)

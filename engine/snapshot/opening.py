@@ -41,7 +41,7 @@ UNKNOWN_MS = -INT64_MAX
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of the log that has records."""
+    """A log file with records: its path, the log offset of its first byte, and its size."""
 
     path: str
     base: LogOffset
@@ -74,14 +74,14 @@ class Glance:
         """Whether the store's files still have this digest; False if a file is removed meanwhile.
         Reads the small files. Raises OSError."""
         try:
-            return glance_at(self.root, self.folder, opener) == self
+            return read_glance(self.root, self.folder, opener) == self
         except FileNotFoundError:  # removed between the listing and the reading
             return False
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """The result of the examination; see LogTable."""
+    """The result of examining a store's files with `look_at`; LogTable explains the terms."""
 
     glance: Glance
     """Digest of the small files before the examination."""
@@ -105,12 +105,12 @@ def look_at(
     damaged: Callable[[Deviation], None] | None,
     check_body: bool = False,
 ) -> StoreFacts:
-    """Examine the store, commitlog folder or log file at `path`, for LogTable.open, which explains
-    `check_body`. `damaged` receives each deviation; None: the first one raises DamagedLog. Raises
-    StoreError if there is no log, OSError, and FileNotFoundError if a file was removed meanwhile:
-    call it again then."""
-    root, folder, files = _files(path, opener)
-    glance = glance_at(root, folder, opener)
+    """Examine the files of the store, commitlog folder or log file at `path`, for LogTable.open,
+    which explains `check_body`. `damaged` receives each deviation; None: the first one raises
+    DamagedLog. Raises StoreError if there is no log, OSError, and FileNotFoundError if a file was
+    removed meanwhile: call it again then."""
+    root, folder, files = _log_files(path, opener)
+    glance = read_glance(root, folder, opener)
     # Files after the last file with records were made ahead, or never begun.
     ahead: list[Segment] = []
     while files and not _has_records(files[-1], opener):
@@ -122,11 +122,11 @@ def look_at(
         if before.base + before.size != after.base:
             _must_be_missing(before, after, folder, opener)
             reason = f"the next file begins at {after.base}, not at {before.base + before.size}"
-            _report(Deviation(before.path, before.size, reason), damaged)
-    epochs = _epochs(root, opener, damaged)
-    is_replicated = epochs is not None or _has(root, MARK_FILE, opener)
+            _report_damage(Deviation(before.path, before.size, reason), damaged)
+    epochs = _read_epochs(root, opener, damaged)
+    is_replicated = epochs is not None or _has_file(root, MARK_FILE, opener)
     saved = checkpoints.UNKNOWN
-    if root is not None and _has(root, checkpoints.FILE_NAME, opener):
+    if root is not None and _has_file(root, checkpoints.FILE_NAME, opener):
         saved = checkpoints.decode(opener.read(f"{root}/{checkpoints.FILE_NAME}"))
     if not files:
         nowhere = saved.marks.log if saved.marks is not None else LogOffset(0)
@@ -134,12 +134,14 @@ def look_at(
             glance, (), epochs or Epochs(), is_replicated, nowhere, nowhere, UNKNOWN_MS
         )
     mark = saved.marks.log if saved.marks is not None else LogOffset(0)
-    end, last_ms = _end(files[-1], mark, opener, damaged, check_body)
+    end, last_ms = _records_end(files[-1], mark, opener, damaged, check_body)
     segments = tuple(files)
     confirmed = end
     if is_replicated:
         known = saved.marks is not None  # ours: a record boundary
-        confirmed = _confirmed(segments, LogOffset(min(saved.confirm_offset, end)), known, opener)
+        confirmed = _confirmed_boundary(
+            segments, LogOffset(min(saved.confirm_offset, end)), known, opener
+        )
     there = {name for name, _size in opener.list_files(folder)}
     for file in files:
         if file.path.rpartition("/")[2] not in there:
@@ -157,7 +159,7 @@ def _must_be_missing(before: Segment, after: Segment, folder: str, opener: LogOp
         raise FileNotFoundError(f"{folder} changed while it was listed")
 
 
-def glance_at(root: str | None, folder: str, opener: LogOpener) -> Glance:
+def read_glance(root: str | None, folder: str, opener: LogOpener) -> Glance:
     """Read the small files of a store for a Glance. `root`: the store's folder or None, `folder`:
     the log's. Raises OSError."""
     hasher = blake2b(repr(opener.list_files(folder)).encode(), digest_size=16)
@@ -167,17 +169,19 @@ def glance_at(root: str | None, folder: str, opener: LogOpener) -> Glance:
     return Glance(root, folder, hasher.digest())
 
 
-def _report(damage: Deviation, damaged: Callable[[Deviation], None] | None) -> None:
+def _report_damage(damage: Deviation, damaged: Callable[[Deviation], None] | None) -> None:
+    """Call `damaged` with the damage; None: raise DamagedLog."""
     if damaged is None:
         raise DamagedLog(damage)
     damaged(damage)
 
 
-def _has(root: str | None, name: str, opener: LogOpener) -> bool:
+def _has_file(root: str | None, name: str, opener: LogOpener) -> bool:
+    """Whether the folder `root` has a file of this name; False without a folder."""
     return root is not None and any(name == one for one, _size in opener.list_files(root))
 
 
-def _files(path: str, opener: LogOpener) -> tuple[str | None, str, list[Segment]]:
+def _log_files(path: str, opener: LogOpener) -> tuple[str | None, str, list[Segment]]:
     """(the store's folder if it is known, the folder of the log, the files of the log)."""
     for folder in (f"{path}/{LOG_FOLDER}", path):
         listed = [
@@ -189,9 +193,9 @@ def _files(path: str, opener: LogOpener) -> tuple[str | None, str, list[Segment]
             files = [
                 Segment(f"{folder}/{name}", LogOffset(int(name)), size) for name, size in listed
             ]
-            return _root(folder), folder, files
+            return _store_folder(folder), folder, files
     if opener.list_files(path):
-        if _has(path, checkpoints.FILE_NAME, opener):
+        if _has_file(path, checkpoints.FILE_NAME, opener):
             return path, f"{path}/{LOG_FOLDER}", []  # a store that never took a message
         raise StoreError(f"{path} has no commit log")
     folder, _slash, name = path.rpartition("/")
@@ -215,10 +219,11 @@ def _files(path: str, opener: LogOpener) -> tuple[str | None, str, list[Segment]
         raise StoreError(f"{path} is no file of a log: it would begin at {base}")
     if first_ms is None and not is_file_name(name):
         raise StoreError(f"{path} is no file of a log: no record begins it")
-    return _root(folder), folder, [Segment(path, LogOffset(base), size)]
+    return _store_folder(folder), folder, [Segment(path, LogOffset(base), size)]
 
 
-def _root(folder: str) -> str | None:
+def _store_folder(folder: str) -> str | None:
+    """The store's folder above a log's folder; None if that folder is not named `commitlog`."""
     above, _slash, name = folder.rpartition("/")
     return above or "." if name == LOG_FOLDER else None
 
@@ -242,8 +247,8 @@ def store_ms(region: Region, position: int) -> int:
 
 
 def _first_record(file: LogBytes, base: int | None) -> tuple[int, int | None]:
-    """(stored log offset of the file's first record, its store time); (0, None) if there is no
-    record or its place is not `base`."""
+    """(stored log offset of the file's first record, its store time in epoch ms); (0, None) if
+    there is no record or its place is not `base`."""
     length = min(HEAD_BYTES, file.size)
     region = file.region(0, length)
     found = kernel.scan(region, 0, length, 1, False)
@@ -258,19 +263,19 @@ def _first_record(file: LogBytes, base: int | None) -> tuple[int, int | None]:
     return at, int(found.rows[0, kernel.STORE_TIMESTAMP_MS])
 
 
-def _epochs(
+def _read_epochs(
     root: str | None, opener: LogOpener, damaged: Callable[[Deviation], None] | None
 ) -> Epochs | None:
     """The epoch list of a store; None if it has none. The second copy counts only if it is
     current."""
     texts: list[bytes | None] = []
     for name in _LISTS:
-        is_there = root is not None and _has(root, name, opener)
+        is_there = root is not None and _has_file(root, name, opener)
         texts.append(opener.read(f"{root}/{name}") if is_there else None)
-    epochs, faults = epoch_lines.newest_valid(*texts, is_marked=_has(root, MARK_FILE, opener))
+    epochs, faults = epoch_lines.newest_valid(*texts, is_marked=_has_file(root, MARK_FILE, opener))
     if epochs is None and faults:
         name = EPOCH_FILE if texts[1] is not None else EPOCH_FILE + BACKUP
-        _report(Deviation(f"{root}/{name}", 0, faults[-1]), damaged)
+        _report_damage(Deviation(f"{root}/{name}", 0, faults[-1]), damaged)
         return Epochs()
     return epochs
 
@@ -283,7 +288,7 @@ def _has_records(file: Segment, opener: LogOpener) -> bool:
         return True
     log = opener.open(file.path)
     try:
-        return _behind(log, file.base, 0, UNKNOWN_MS) is not None
+        return _record_after_end(log, file.base, 0, UNKNOWN_MS) is not None
     finally:
         log.close()
 
@@ -308,15 +313,15 @@ def _must_be_blank(file: Segment, opener: LogOpener) -> None:
     raise StoreError(f"{file.path} is no file of a log: no record begins it")
 
 
-def _end(
+def _records_end(
     file: Segment,
     mark: int,
     opener: LogOpener,
     damaged: Callable[[Deviation], None] | None,
     check_body: bool,
 ) -> tuple[LogOffset, int]:
-    """(position after the last whole record of the last file as a log offset, that record's store
-    time)."""
+    """(log offset after the last whole record of `file`, store time of that record in epoch ms).
+    The walk begins at log offset `mark`."""
     first_ms = first_ms_of(file, opener)
     log = opener.open(file.path)
     last_ms, reason = UNKNOWN_MS if first_ms is None else first_ms, ""
@@ -331,20 +336,22 @@ def _end(
     try:
         start = mark - file.base
         if not 0 < start <= file.size:
-            start = _before_end(log)
+            start = _boundary_near_end(log)
         while True:
-            status, end = _over(log, start, log.size, trusted)
+            status, end = _walk_pieces(log, start, log.size, trusted)
             left = file.size - end
             if status == kernel.BLANK_FOUND and log.region(end, end + 4).get_i32(0) == left:
                 end = file.size
                 break
-            behind = _behind(log, file.base, end, last_ms)
-            if behind is None or _over(log, end, log.size, trusted)[1] > end:
+            behind = _record_after_end(log, file.base, end, last_ms)
+            if behind is None or _walk_pieces(log, end, log.size, trusted)[1] > end:
                 # The second condition: a live store grew during the examination.
-                end = _without_half(log, file.base, start, end)
+                end = _without_unfinished(log, file.base, start, end)
                 break
             if check_body or behind != _end_by_lengths(log, file.base, end):
-                _report(Deviation(file.path, end, reason or "no record begins there"), damaged)
+                _report_damage(
+                    Deviation(file.path, end, reason or "no record begins there"), damaged
+                )
             start = behind
     finally:
         log.close()
@@ -352,8 +359,8 @@ def _end(
 
 
 def _end_by_lengths(log: LogBytes, base: int, at: int) -> int | None:
-    """Position after the record at `at`, whatever its body is; None if no record with this log
-    offset is there."""
+    """Position after the record at position `at`, whatever its body is; None if no record is there
+    with the log offset `base` + `at`."""
     region = log.region(at, min(at + TAIL_BYTES, log.size))
     found = kernel.scan(region, 0, region.size, 1, False)
     if not found.count or found.rows[0, kernel.PHYSICAL_OFFSET] != base + at:
@@ -361,7 +368,7 @@ def _end_by_lengths(log: LogBytes, base: int, at: int) -> int | None:
     return at + int(found.rows[0, kernel.SIZE])
 
 
-def _behind(log: LogBytes, base: int, end: int, last_ms: int) -> int | None:
+def _record_after_end(log: LogBytes, base: int, end: int, last_ms: int) -> int | None:
     """Position of the next record shortly after the end of the records, which proves damage; None
     without such a record.
 
@@ -378,10 +385,13 @@ def _behind(log: LogBytes, base: int, end: int, last_ms: int) -> int | None:
     return end + found
 
 
-def _without_half(log: LogBytes, base: int, start: int, end: int) -> int:
+def _without_unfinished(log: LogBytes, base: int, start: int, end: int) -> int:
     """End of the records [start, end) without a last record that is being written now."""
-    _status, sure = _over(
-        log, start, end, lambda r, at: _status_of(walk(r, 0, r.size, base + at, CUT_BYTES))
+    _status, sure = _walk_pieces(
+        log,
+        start,
+        end,
+        lambda r, at: _status_and_position(walk(r, 0, r.size, base + at, CUT_BYTES)),
     )
     if sure == end:
         return end
@@ -389,12 +399,13 @@ def _without_half(log: LogBytes, base: int, start: int, end: int) -> int:
     return sure if sure + size >= end else end
 
 
-def _status_of(found: Walk) -> tuple[int, int]:
+def _status_and_position(found: Walk) -> tuple[int, int]:
     return found.status, found.position
 
 
-def _before_end(log: LogBytes) -> int:
-    """Some record's end, between TAIL_BYTES and twice as much before the end of the records."""
+def _boundary_near_end(log: LogBytes) -> int:
+    """Position of the end of some record, between TAIL_BYTES and twice as much before the end of
+    the records."""
     passed = [0, 0]
 
     def note(region: Region, start: int) -> tuple[int, int]:
@@ -403,21 +414,22 @@ def _before_end(log: LogBytes) -> int:
             passed.append(start)
         return status, position
 
-    _over(log, 0, log.size, note, TAIL_BYTES)
+    _walk_pieces(log, 0, log.size, note, TAIL_BYTES)
     return passed[-2]
 
 
-def _confirmed(
+def _confirmed_boundary(
     segments: tuple[Segment, ...], confirm: LogOffset, is_record_end: bool, opener: LogOpener
 ) -> LogOffset:
-    """The last record boundary up to confirmOffset."""
+    """Log offset of the last record boundary at `confirm` (confirmOffset) or before;
+    `is_record_end`: `confirm` is a boundary."""
     number = bisect_right(segments, confirm, key=lambda one: one.base) - 1
     if is_record_end or number < 0 or confirm >= segments[number].end:
         return confirm
     segment = segments[number]
     log = opener.open(segment.path)
     try:
-        _status, end = _over(
+        _status, end = _walk_pieces(
             log, 0, confirm - segment.base, lambda r, _at: whole_end(r, 0, r.size), TAIL_BYTES
         )
     finally:
@@ -425,17 +437,18 @@ def _confirmed(
     return LogOffset(segment.base + end)
 
 
-def _over(
+def _walk_pieces(
     log: LogBytes,
     start: int,
     end: int,
     run: Callable[[Region, int], tuple[int, int]],
     step_max: int = INT64_MAX,
 ) -> tuple[int, int]:
-    """Run a walk over the records of [start, end) piece by piece; returns (why it ended, its
-    position).
+    """Run a walk over the records of [start, end) piece by piece; returns (status with which the
+    walk ended, position in the file where it ended).
 
-    `run` receives a piece and its position, and returns why and where in the piece it stopped.
+    `run` receives a piece and its position, and returns (status, position in the piece where the
+    walk stopped).
     """
     at, step = start, min(log.step, step_max)
     while at < end:

@@ -48,8 +48,8 @@ class DamagedLog(StoreError):
 
 
 class SegmentGone(StoreError):
-    """A file of the log, or the wanted beginning of it, was removed (by retention) since the table
-    was opened: open a new table."""
+    """A file of the log, or the log offset at which a read was to start, was removed (by retention)
+    since the table was opened: open a new table."""
 
 
 class LogBytes(Protocol):
@@ -231,6 +231,7 @@ def _decode(
     query: ScanQuery,
     damaged: Callable[[Deviation], None] | None,
 ) -> Iterator[Batch]:
+    """Generate the wanted records of a range from its open file; see `decode`."""
     at, step = part.start, file.step
     while at < part.end and part.base + at < query.end_log_offset:
         start, stop = at, min(at + step, part.end)
@@ -255,8 +256,8 @@ def _decode(
             reason = _fault(part, region, batch, at)
             if reason is None:
                 return
-            _report(part, at, reason, damaged)
-            at = at + batch.skip if batch.skip else _resume(part, file, at)
+            _report_damage(part, at, reason, damaged)
+            at = at + batch.skip if batch.skip else _next_record(part, file, at)
 
 
 def _fault(part: LogRange, region: Region, batch: Batch, at: int) -> str | None:
@@ -271,17 +272,20 @@ def _fault(part: LogRange, region: Region, batch: Batch, at: int) -> str | None:
     return None
 
 
-def _report(
+def _report_damage(
     part: LogRange, at: int, reason: str, damaged: Callable[[Deviation], None] | None
 ) -> None:
+    """Call `damaged` with a deviation at position `at` of the range's file; None: raise
+    DamagedLog."""
     damage = Deviation(part.path, at, reason)
     if damaged is None:
         raise DamagedLog(damage)
     damaged(damage)
 
 
-def _resume(part: LogRange, file: LogBytes, at: int) -> int:
-    """Position of the next record after damage, the range's end if the range has none."""
+def _next_record(part: LogRange, file: LogBytes, at: int) -> int:
+    """Position of the next record after damage at position `at`; the range's end if it
+    has no such record."""
     region = file.region(at, part.end)
     found = next_record(region, 1, part.base + at)
     return part.end if found is None else at + found

@@ -22,7 +22,7 @@ _UNIT_SIZE: Final = 20
 
 
 class TimersDone(NamedTuple):
-    """Result of a step; a tick is epoch ms divided by the precision."""
+    """Result of a native step over timers; a tick is epoch ms divided by the precision."""
 
     messages: int
     """Number of messages done."""
@@ -99,7 +99,7 @@ class TimerBatches:
             return 0
         return self._steps.order(walk, done, min(count, STEP_MAX), wheel, log, heap)
 
-    def opened(self, topic: str, queue_id: int) -> None:
+    def allow_delivery(self, topic: str, queue_id: int) -> None:
         """Allow native delivery to this queue, after the caller has appended a timer's message to
         it, until `Store.forget_targets`; no-op for an unknown queue."""
         table = self._deps.queues.table

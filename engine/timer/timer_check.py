@@ -21,7 +21,7 @@ Tests: tests/golden_stores/test_timers.py, tests/unit/broker/scheduled/test_time
 import struct
 from typing import Final, NamedTuple
 
-from turbopump.engine.disk.files import Files, sync_above
+from turbopump.engine.disk.files import Files, sync_parent_folders
 from turbopump.engine.types import QueueOffset
 from turbopump.pyx.crc32 import crc32
 
@@ -92,7 +92,7 @@ def load(files: Files, root: str, precision_ms: int) -> tuple[TimerCheckpoint, b
         found = decode(data)
     except ValueError:
         return TimerCheckpoint(), False
-    return found, data[_OURS_AT : _OURS_AT + _OURS.size] == _mark(found, precision_ms)
+    return found, data[_OURS_AT : _OURS_AT + _OURS.size] == _whole_mark(found, precision_ms)
 
 
 def save(files: Files, root: str, checkpoint: TimerCheckpoint, whole_ms: int = 0) -> None:
@@ -104,15 +104,16 @@ def save(files: Files, root: str, checkpoint: TimerCheckpoint, whole_ms: int = 0
     is_new = not files.exists(path)
     if is_new:
         files.make_folders(folder)
-    ours = _mark(checkpoint, whole_ms) if whole_ms else b""
+    ours = _whole_mark(checkpoint, whole_ms) if whole_ms else b""
     page = (checkpoint.encode().ljust(_OURS_AT, b"\0") + ours).ljust(SIZE, b"\0")
     files.write(path, page, 0)
     files.sync(path)
     if is_new:
-        sync_above(files, path)
+        sync_parent_folders(files, path)
 
 
-def _mark(checkpoint: TimerCheckpoint, precision_ms: int) -> bytes:
+def _whole_mark(checkpoint: TimerCheckpoint, precision_ms: int) -> bytes:
+    """The bytes that mark the wheel as whole with this checkpoint and precision."""
     return _OURS.pack(_MAGIC, precision_ms, crc32(checkpoint.encode()))
 
 
@@ -138,7 +139,7 @@ def save_stepped(
     RocketMQ broker and after a crash. Raises OSError."""
     save(files, root, checkpoint)
     path = f"{root}/config/{FILE_NAME}"
-    files.write(path, _stepped(checkpoint, precision_ms, stepped), _STEPPED_AT)
+    files.write(path, _stepped_bytes(checkpoint, precision_ms, stepped), _STEPPED_AT)
     files.sync(path)
 
 
@@ -156,11 +157,12 @@ def load_stepped(
         return None
     floors = tuple(_FLOOR.iter_unpack(data[_STEPPED.size : _STEPPED.size + count * _FLOOR.size]))
     found = SteppedClock(cursor, log_end, QueueOffset(queue_offset), floors)
-    wanted = _stepped(checkpoint, precision_ms, found)
+    wanted = _stepped_bytes(checkpoint, precision_ms, found)
     return found if data[: len(wanted)] == wanted else None
 
 
-def _stepped(checkpoint: TimerCheckpoint, precision_ms: int, stepped: SteppedClock) -> bytes:
+def _stepped_bytes(checkpoint: TimerCheckpoint, precision_ms: int, stepped: SteppedClock) -> bytes:
+    """The bytes of a stepped clock, with a checksum over them and the checkpoint."""
     cursor, log_end, queue_offset, floors = stepped
     numbers = precision_ms, cursor, log_end, queue_offset, len(floors)
     body = _STEPPED.pack(_STEPPED_MAGIC, *numbers) + b"".join(_FLOOR.pack(*one) for one in floors)

@@ -54,9 +54,9 @@ RETRY_MS: Final = 1_000
 
 
 class TimerFiles:
-    """The timers' files, see the module. Call `load` first; no file is made before the first timer.
-    A tick is epoch ms divided by the precision (timerPrecisionMs), a position is a byte of the
-    timer log, a queue offset is of TIMER_TOPIC."""
+    """The timers' files of a store: wheel, timer log and checkpoint. Call `load` first; no file is
+    made before the first timer. A tick is epoch ms divided by the precision (timerPrecisionMs), a
+    position is a byte of the timer log, a queue offset is of TIMER_TOPIC."""
 
     def __init__(
         self, store: Store, files: Files, disk: Disk, slots: int = 2 * SLOTS_TOTAL
@@ -102,6 +102,8 @@ class TimerFiles:
             ) from error
 
     def _load(self) -> None:
+        """Read checkpoint, log and wheel; cut units that the checkpoint does not cover, and rebuild
+        the wheel unless it is whole."""
         files, log, root = self._files, self._log, self._config.root
         check, is_whole = timer_check.load(files, root, self._config.timer_precision_ms)
         self.checkpoint, self.queue_offset = check, check.queue_offset
@@ -114,10 +116,10 @@ class TimerFiles:
             if self._wheel_file is not None:
                 self._remove_wheel()
             return
-        if self._resume(check) and not void:
+        if self._resume_stepped(check) and not void:
             return
         is_whole = is_whole and log.end == check.log_position and not void
-        end = min(log.end, log.position_before(self._bound(check.queue_offset)))
+        end = min(log.end, log.position_before(self._record_offset(check.queue_offset)))
         if end < log.end or void or log.segments.end > log.end:
             void += log.cut(end)
         is_whole = is_whole and end == check.log_position
@@ -131,10 +133,10 @@ class TimerFiles:
         else:
             self._rebuild(check)
         # Remove the mark of a clean stop before the first byte is changed.
-        timer_check.save(files, root, self._now_true(check))
+        timer_check.save(files, root, self._sync_and_correct(check))
         self._remove_durably(void)
 
-    def _resume(self, check: TimerCheckpoint) -> bool:
+    def _resume_stepped(self, check: TimerCheckpoint) -> bool:
         """Take wheel and log as a clean stop left them while the clock was set back; False if the
         last stop was not such a stop."""
         files, root, log = self._files, self._config.root, self._log
@@ -154,16 +156,18 @@ class TimerFiles:
         timer_check.save(files, root, check)
         return True
 
-    def _now_true(self, check: TimerCheckpoint) -> TimerCheckpoint:
+    def _sync_and_correct(self, check: TimerCheckpoint) -> TimerCheckpoint:
+        """Sync the changed files of the log; returns the checkpoint with the log's end and the
+        queue offset as they are now, which becomes `checkpoint`."""
         check = check._replace(log_position=self._log.end, queue_offset=self.queue_offset)
         files = self._files
         files.sync_all(self._log.take_dirty(), [self._log.segments.folder])
         self.checkpoint = check
         return check
 
-    def _bound(self, queue_offset: QueueOffset) -> LogOffset:
-        """Log offset of the record of a queue offset, or the log's end: units of later records do
-        not belong to messages before it."""
+    def _record_offset(self, queue_offset: QueueOffset) -> LogOffset:
+        """Log offset of the record with this queue offset in TIMER_TOPIC, or the commit log's end
+        if there is no such record."""
         store = self._store
         units = []
         if store.min_queue_offset(TIMER_TOPIC, 0) <= queue_offset:
@@ -216,27 +220,30 @@ class TimerFiles:
         return wanted if 2 <= wanted <= most else max(2, most)
 
     def _open_wheel(self) -> MappedFile | None:
+        """Map the wheel's file; None if it is missing or empty."""
         path = self._wheel_path()
         if not self._files.exists(path) or self._files.file_size(path) == 0:
             return None
         return self._files.open(path)
 
     def _remove_wheel(self) -> None:
+        """Close and remove the wheel's file, not yet durably."""
         assert self._wheel_file is not None
         self._wheel_file.close()
         self._wheel_file = None
         self._files.remove(self._wheel_path())
 
     def _make_wheel(self) -> MappedFile:
+        """Make the wheel's file of zeros, in place of an old one."""
         files, path = self._files, self._wheel_path()
         if files.exists(path):
             files.remove(path)
-        return self._made(path, self._wheel_size)
+        return self._make_file(path, self._wheel_size)
 
-    def _made(self, path: str, size: int) -> MappedFile:
+    def _make_file(self, path: str, size: int) -> MappedFile:
         """Make a file of zeros with all its blocks: a store into it cannot fail. Its name is
-        durable with the next checkpoint, and its content does not count before: so the first timers
-        do not wait for a busy disk."""
+        durable with the next checkpoint, and its content does not count before that, so the first
+        timers do not wait for a busy disk."""
         mapped = self._files.create(path, size)
         try:
             mapped.reserve(0, size)
@@ -277,13 +284,13 @@ class TimerFiles:
         if needs is None and self._spare is None and log.is_nearly_full:
             wanted = log.segments.end
         if (wanted is not None or self._wheel is None) and steady_ms >= self._retry_ms:
-            self._make(wanted, steady_ms)
+            self._begin_making(wanted, steady_ms)
             needs = self._use_spare()
         return needs is None and self._wheel is not None
 
     def _use_spare(self) -> int | None:
-        """Add the spare file to the log if it fits; returns the start of the file that the log
-        still needs."""
+        """Add the spare file to the log if it fits; returns the position at which the file begins
+        that the log still needs, None if it needs no file."""
         log, needs = self._log, self._log.missing_file_start
         if self._spare is not None:
             start, mapped = self._spare
@@ -294,7 +301,10 @@ class TimerFiles:
                 self._drop_spare()
         return needs
 
-    def _make(self, start: int | None, steady_ms: int) -> None:
+    def _begin_making(self, start: int | None, steady_ms: int) -> None:
+        """Begin to make the missing files on a disk thread: the wheel, and the log's file that
+        begins at position `start`, unless it is None. A failure is logged, and tried again after
+        RETRY_MS."""
         if self._making.busy:
             return
         log, wants_wheel = self._log, self._wheel is None
@@ -307,7 +317,7 @@ class TimerFiles:
             path = log.segments.path(start)
             if self._files.exists(path):
                 self._files.remove(path)  # left from before the log was cut
-            return wheel, self._made(path, log.segments.file_size)
+            return wheel, self._make_file(path, log.segments.file_size)
 
         def done(result: tuple[MappedFile | None, MappedFile | None] | OSError) -> None:
             if isinstance(result, OSError):
@@ -382,7 +392,7 @@ class TimerFiles:
             self.stepped = None
         self.queue_offset = QueueOffset(min(self.queue_offset, queue_offset))
         log, wheel = self._log, self._wheel
-        position = log.position_before(self._bound(self.queue_offset))
+        position = log.position_before(self._record_offset(self.queue_offset))
         if wheel is None or position >= log.end:
             return
         for region, start, stop, base in reversed(list(log.parts(position))):
@@ -394,6 +404,7 @@ class TimerFiles:
         )
 
     def _drop_spare(self) -> None:
+        """Give up the spare log file; the next save removes it."""
         if self._spare is not None:
             self._void.append(self._spare[1].path)
             self._spare[1].close()

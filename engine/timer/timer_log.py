@@ -26,7 +26,7 @@ _MAPPED_MAX = 1_024
 
 
 class TimerUnit(NamedTuple):
-    """A unit of the timer log, see csrc/timer.h."""
+    """A unit of the timer log: a message that waits for its time (csrc/timer.h)."""
 
     prev_position: int
     """Position of the slot's unit before; -1: none."""
@@ -45,8 +45,9 @@ class TimerUnit(NamedTuple):
 
 
 class TimerLog:
-    """The timer log, see the module. Positions are bytes of the whole row of files, from the first
-    byte that it ever had. Loop thread only."""
+    """The timer log of a store: a 52-byte unit for each waiting message, in the order of their
+    queue. Positions are bytes of the whole row of files, from the first byte that it ever had. Loop
+    thread only."""
 
     def __init__(self, files: Files, folder: str, file_size: int) -> None:
         self._files = files
@@ -69,13 +70,13 @@ class TimerLog:
             if start < first and start != self.segments.last:
                 continue
             stop = kernel.find_end(self.segments.region(start), 0, start)
-            if start == starts[-1] or self._room_behind(stop):
+            if start == starts[-1] or self._has_room_for_unit(stop):
                 self.end = start + stop
                 break
         return [self.segments.path(start) for start in lost]
 
-    def _room_behind(self, position: int) -> bool:
-        """Whether another unit would have had room at `position` in its file."""
+    def _has_room_for_unit(self, position: int) -> bool:
+        """Whether a unit, and a filler after it, fit at `position` of a file."""
         return self.segments.file_size - position >= _NEEDED
 
     @property
@@ -83,7 +84,11 @@ class TimerLog:
         """Position at which the file begins that must be added before the next unit; None if the
         last file has room."""
         segments = self.segments
-        if segments.count and segments.contains(self.end) and self._room_behind(self._inside()):
+        if (
+            segments.count
+            and segments.contains(self.end)
+            and self._has_room_for_unit(self._end_in_file())
+        ):
             return None
         return segments.end if segments.count else self.end - self.end % segments.file_size
 
@@ -93,7 +98,8 @@ class TimerLog:
         should be made now."""
         return self.segments.end - self.end < self.segments.file_size // 4
 
-    def _inside(self) -> int:
+    def _end_in_file(self) -> int:
+        """Position of the log's end in its file."""
         return self.end % self.segments.file_size
 
     def adopt(self, mapped: MappedFile, start: int) -> None:
@@ -164,14 +170,16 @@ class TimerLog:
         count = high
         while low < high:
             middle = (low + high) // 2
-            unit = self.unit(self._position(middle, per_file))
+            unit = self.unit(self._position_of(middle, per_file))
             if unit is not None and unit.log_offset < log_offset:
                 low = middle + 1
             else:
                 high = middle
-        return self.end if low == count else self._position(low, per_file)
+        return self.end if low == count else self._position_of(low, per_file)
 
-    def _position(self, number: int, per_file: int) -> int:
+    def _position_of(self, number: int, per_file: int) -> int:
+        """Position in the log of unit `number`, counted from the log's first unit; a file has
+        `per_file` units."""
         whole, rest = divmod(number, per_file)
         return self.segments.first + whole * self.segments.file_size + rest * kernel.UNIT_SIZE
 

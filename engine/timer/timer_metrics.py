@@ -82,7 +82,8 @@ class TimerMetrics:
         self._topics.pop(topic, None)
 
     def to_json(self) -> dict[str, Any]:
-        """The table, as RocketMQ has it in its file and its response; counts may be negative."""
+        """The counts of all topics in the form of RocketMQ's file and response; counts
+        may be negative."""
         return {
             _TABLE: {
                 topic: {_COUNT: count, _TIME: time_ms}
@@ -91,8 +92,8 @@ class TimerMetrics:
         }
 
     def take(self, value: Any) -> None:
-        """Replace the table by the parsed JSON of the file or a response, of which the first
-        MAX_TOPICS topics count. Raises StoreError, and then the table is unchanged."""
+        """Replace all counts by the parsed JSON of the file or a response, of which the first
+        MAX_TOPICS topics count. Raises StoreError, and then the counts are unchanged."""
         table = value.get(_TABLE) if isinstance(value, dict) else None
         if table is None:
             table = {}

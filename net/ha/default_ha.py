@@ -194,7 +194,7 @@ class DefaultHaReplica:
 
     def report(self, now_ms: int) -> bytes | None:
         """The report that is due after bytes were appended, None if none is."""
-        actions = self._report_more(now_ms)
+        actions = self._report_if_more(now_ms)
         return actions[0].data if actions and isinstance(actions[0], Send) else None
 
     def on_bytes(self, data: Buffer, now_ms: int, *, taken: int = 0) -> list[Action]:

@@ -275,14 +275,14 @@ class PrimaryConnection(MasterSide):
         """Return a Transfer without a body at `log_offset`, with the epoch of its bytes. Bytes
         before the first epoch have its label: they were written before epochs were kept."""
         epochs = self._log.epochs
-        entry = epochs.entries[epochs.at(log_offset) or 0]
+        entry = epochs.entries[epochs.index_at(log_offset) or 0]
         self._confirm_told = self._log.confirm
         return Transfer(log_offset, entry.epoch, entry.start, self._log.confirm)
 
     def _epoch_end(self, log_offset: LogOffset) -> LogOffset:
         """Return the log offset at which the epoch of the byte at `log_offset` ends."""
         epochs = self._log.epochs
-        number = epochs.at(log_offset)
+        number = epochs.index_at(log_offset)
         if number is None:
             return epochs.entries[0].start
         return epochs.end_of(number)

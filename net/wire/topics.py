@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from turbopump.engine import fastjson
-from turbopump.engine.disk.json_table import texts
+from turbopump.engine.disk.json_table import row_texts
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
     BadBody,
@@ -262,7 +262,7 @@ class TopicConfigs:
         ) % (
             self.data_version.encode(),
             self.mapping_data_version.encode(),
-            ",".join(texts(sorted(configs), configs)).encode(),
+            ",".join(row_texts(sorted(configs), configs)).encode(),
             dump(self.topic_queue_mapping_detail_map),
             dump(self.topic_queue_mapping_info_map),
         )

@@ -265,7 +265,7 @@ def check_same_bytes_same_labels(
 
 def epoch_at(epochs: Epochs, log_offset: int) -> int | None:
     """Return the epoch of the byte at `log_offset`; None before the first epoch."""
-    number = epochs.at(LogOffset(log_offset))
+    number = epochs.index_at(LogOffset(log_offset))
     return None if number is None else epochs.entries[number].epoch
 
 

@@ -357,7 +357,9 @@ def _check_trailing(report: FileReport, opened: MappedFile, position: int) -> No
     """Report non-zero bytes after the last record."""
     base, size = report.task.file.base, report.task.file.size
     region = opened.region
-    ranges = [(max(start, position), end) for start, end in opened.data(position) if end > position]
+    ranges = [
+        (max(start, position), end) for start, end in opened.data_ranges(position) if end > position
+    ]
     first = next((at for one in ranges if (at := _first_nonzero(region, *one)) is not None), None)
     if first is None:
         return

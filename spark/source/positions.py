@@ -154,14 +154,14 @@ def _common_end_by_epoch(table: LogTable, position: Position) -> LogOffset | Non
         return None
     mine = epochs.get(position.epoch)
     strange = [e.start for e in epochs if e.epoch > position.epoch]
-    number = epochs.at(LogOffset(at - 1))
+    number = epochs.index_at(LogOffset(at - 1))
     if mine is None and number is not None:
         strange.append(epochs.entries[number].start)
     return min(at, table.end, *strange)
 
 
 def _is_boundary(table: LogTable, at: LogOffset) -> bool:
-    """Whether a record begins at `at`, or the rest of its file is empty from `at`."""
+    """Whether a record begins at `index_at`, or the rest of its file is empty from `index_at`."""
     behind = table.boundary(at)
     bases = {segment.base for segment in table.segments}
     return behind == at or (behind in bases and max(b for b in bases if b <= at) < behind)

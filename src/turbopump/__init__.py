@@ -194,6 +194,8 @@ __all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name from its module at its first use; `__version__` is the
+    installed version."""
     if name == "__version__":
         from importlib.metadata import version
 

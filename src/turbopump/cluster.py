@@ -201,7 +201,7 @@ class Cluster:
             await self._start_controllers(self._sizes[1])
             for number in range(self.broker_count):
                 await self._start_broker(number)
-            await self._registered()
+            await self._await_registration()
         except BaseException:
             await self.stop()
             raise
@@ -330,6 +330,7 @@ class Cluster:
         await self.stop()
 
     async def _start_namesrv(self) -> None:
+        """Start the name server with its properties and the changes of earlier runs."""
         own_file = str(self.data / "namesrv" / "namesrv.properties")
         config = NamesrvConfig(config_store_path=own_file)
         passed_over = NAMESRV_OWN | ({SUPPORT_ACTING} if self._acting_master else set())
@@ -361,6 +362,7 @@ class Cluster:
             await controller.start()
 
     def _controller_config(self, number: int) -> "ControllerConfig":
+        """The configuration of controller `number`, with the changes of earlier runs."""
         from turbopump.controller.config import ControllerConfig
 
         own_file = str(self.data / "controller" / f"n{number}.properties")
@@ -371,6 +373,7 @@ class Cluster:
         return config
 
     async def _start_broker(self, number: int) -> None:
+        """Start broker `number` with its properties and the changes of earlier runs."""
         config = BrokerConfig()
         given = self.broker_properties(number, self.namesrv, self.controllers)
         warnings = config.update(_properties(given))
@@ -382,6 +385,8 @@ class Cluster:
         self._brokers.append((broker, config))
 
     def _common_broker_properties(self, default_name: str, namesrv: str) -> dict[str, str]:
+        """The properties that all brokers of the cluster share; the caller's `broker_properties`
+        override them."""
         name = self._broker_properties.get("brokerName", default_name)
         own = {
             "storePathRootDir": str(self.data / name),
@@ -432,24 +437,28 @@ class Cluster:
         }
 
     def _tls_enabled(self) -> str:
+        """Value of the brokers' property tls.enable (TLS of the requests that they send): "true" if
+        servers require TLS."""
         return BOOLEAN.to_text(self._tls_of_servers().get(MODE) == "enforcing")
 
-    async def _registered(self) -> None:
+    async def _await_registration(self) -> None:
         """Wait until the name server has the brokers' addresses, a master's among them."""
         timeout_ms = ELECTED_TIMEOUT_MS if self._controllers else REGISTERED_TIMEOUT_MS
         for _ in range(timeout_ms // REGISTERED_POLL_MS):
             brokers = self.brokers
-            if self._knows(brokers) and any(broker.id == 0 for broker in brokers):
+            if self._has_registered(brokers) and any(broker.id == 0 for broker in brokers):
                 return
             await asyncio.sleep(REGISTERED_POLL_MS / 1_000)
         raise ClusterError(f"broker {self.brokers[0].name} did not register at {self.namesrv}")
 
-    def _knows(self, brokers: list[BrokerAddress]) -> bool:
+    def _has_registered(self, brokers: list[BrokerAddress]) -> bool:
+        """Whether all these brokers are registered at the name server."""
         assert self._namesrv is not None
         return all(self._namesrv.is_registered(broker.name, broker.address) for broker in brokers)
 
 
 async def _stop_all(nodes: "Iterable[BrokerNode | ControllerNode]") -> None:
+    """Stop nodes at the same time; raises the first error after all have ended."""
     stops = (node.stop() for node in nodes)
     for ended in await asyncio.gather(*stops, return_exceptions=True):
         if ended is not None:
@@ -466,7 +475,7 @@ def prepare_data(data: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(data))
     data.mkdir(parents=True, exist_ok=True)
     if marker.exists():
-        found = _layout_of(marker.read_bytes())
+        found = _read_layout(marker.read_bytes())
         if found != LAYOUT:
             raise StoreError(
                 f"{data} is a data folder of another version: its layout is {found}, "
@@ -480,7 +489,8 @@ def prepare_data(data: Path) -> None:
     files.sync_folder(str(data))
 
 
-def _layout_of(text: bytes) -> object:
+def _read_layout(text: bytes) -> object:
+    """The number of the data folder's layout; "missing" or "unreadable" for another text."""
     try:
         value = json.loads(text)
     except ValueError:

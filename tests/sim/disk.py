@@ -71,7 +71,7 @@ class SimMapped:
         self._disk.operate()
         self.region.write(position, data)
 
-    def data(self, start: int) -> list[tuple[int, int]]:
+    def data_ranges(self, start: int) -> list[tuple[int, int]]:
         return [(start, self.size)]
 
     def expect_random(self, start: int = 0) -> None:
@@ -80,7 +80,7 @@ class SimMapped:
     def expect_scans(self) -> None:
         """No-op: the simulated disk reads nothing ahead."""
 
-    def touch(self, start: int, end: int) -> None:
+    def mark_dirty(self, start: int, end: int) -> None:
         self._file.dirty(start, end)
 
     def sync(self, start: int, end: int) -> None:
@@ -434,7 +434,7 @@ class SimDisk:
     def read(self, path: str) -> bytes:
         return bytes(self._file(path).memory)
 
-    def tail(self, path: str, size_max: int) -> tuple[int, bytes]:
+    def read_tail(self, path: str, size_max: int) -> tuple[int, bytes]:
         memory = self._file(path).memory
         end = len(memory)
         while end and not any(memory[max(0, end - PAGE) : end]):

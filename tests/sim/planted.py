@@ -64,17 +64,17 @@ def no_folder_sync(patch: Patch) -> None:
 
 def names_above_forgotten(patch: Patch) -> None:
     """The folder of a file is synced, the folders above it are not."""
-    patch.setattr(recovery, "sync_above", lambda files, path: None)
+    patch.setattr(recovery, "sync_parent_folders", lambda files, path: None)
 
 
 def names_above_config_forgotten(patch: Patch) -> None:
     """The same of the files of `config/`."""
-    patch.setattr(config_files, "sync_above", lambda files, path: None)
+    patch.setattr(config_files, "sync_parent_folders", lambda files, path: None)
 
 
 def checkpoint_before_data(patch: Patch) -> None:
     """The checkpoint includes the bytes of a flush round before that round has synced them."""
-    begin, plan = Checkpointer._begin, DirtyFiles.plan
+    begin, plan = Checkpointer._begin_round, DirtyFiles.plan
 
     def planted(self: Checkpointer, last: bool = False) -> Any:
         def early(dirty: DirtyFiles, last: bool) -> Any:
@@ -89,7 +89,7 @@ def checkpoint_before_data(patch: Patch) -> None:
             inside.setattr(DirtyFiles, "plan", early)
             return begin(self, last)
 
-    patch.setattr(Checkpointer, "_begin", planted)
+    patch.setattr(Checkpointer, "_begin_round", planted)
 
 
 def checkpoint_before_log(patch: Patch) -> None:
@@ -110,8 +110,8 @@ def checkpoint_before_log(patch: Patch) -> None:
 
         return early, done
 
-    real_save = Checkpointer._save
-    patch.setattr(Checkpointer, "_save", planted)
+    real_save = Checkpointer._begin_save
+    patch.setattr(Checkpointer, "_begin_save", planted)
 
 
 def truncation_by_position(patch: Patch) -> None:
@@ -121,11 +121,11 @@ def truncation_by_position(patch: Patch) -> None:
 
     def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Any:
         log.stop_at(log_end)
-        yield log.leave_unused()
+        yield log.give_up_next_file()
         yield log.dropping(log_end)
         log.start_writing(log_end, last_timestamp_ms)
 
-    patch.setattr(CommitLog, "truncate", CommitLog.drop_files_behind)
+    patch.setattr(CommitLog, "truncate", CommitLog.drop_files_from_end)
     patch.setattr(truncation, "cut_log", cut_log)
 
 
@@ -141,18 +141,18 @@ def truncation_not_synced(patch: Patch) -> None:
 
 def tail_not_synced(patch: Patch) -> None:
     """Recovery counts bytes that a killed process left in the page cache as durable (R36)."""
-    patch.setattr(recovery, "_sync_tail", lambda log, scan: None)
+    patch.setattr(recovery, "_sync_scanned_tail", lambda log, scan: None)
 
 
 def dispatch_beyond_flushed(patch: Patch) -> None:
     """Readers are shown messages that no sync has made durable, also under SYNC_FLUSH (R36)."""
-    real = Store._appended
+    real = Store._count_append
 
     def appended(self: Store, *args: Any) -> Any:
         self._dispatcher.run(self._log.end, 0)
         return real(self, *args)
 
-    patch.setattr(Store, "_appended", appended)
+    patch.setattr(Store, "_count_append", appended)
 
 
 def acknowledged_before_sync(patch: Patch) -> None:
@@ -223,12 +223,12 @@ def failed_sync_retried(patch: Patch) -> None:
 
 def failed_sync_forgotten_by_a_restart(patch: Patch) -> None:
     """The next process counts pages whose sync failed as written."""
-    patch.setattr(SimMapped, "touch", lambda self, start, end: None)
+    patch.setattr(SimMapped, "mark_dirty", lambda self, start, end: None)
 
 
 def failed_cut_forgotten_by_a_restart(patch: Patch) -> None:
     """The next process counts zeros of queues whose sync failed as written."""
-    patch.setattr(recovery, "_was_cutting", lambda parts: False)
+    patch.setattr(recovery, "_has_cutting_mark", lambda parts: False)
 
 
 def config_written_in_place(patch: Patch) -> None:
@@ -237,7 +237,7 @@ def config_written_in_place(patch: Patch) -> None:
     def save(self: ConfigFiles, name: str, value: Any) -> None:
         path = f"{self._folder}/{name}"
         self._files.make_folders(self._folder)
-        config_files.sync_above(self._files, path)
+        config_files.sync_parent_folders(self._files, path)
         if self._files.exists(path):
             self._files.write(path + ".bak", self._files.read(path))
             self._files.sync(path + ".bak")
@@ -262,7 +262,7 @@ def config_not_synced(patch: Patch) -> None:
 
 def config_read_before_durable(patch: Patch) -> None:
     """A config file is acted upon as it is found, whether its last save came to its end or not."""
-    patch.setattr(ConfigFiles, "_keep", lambda self, path, changes: None)
+    patch.setattr(ConfigFiles, "_make_read_durable", lambda self, path, changes: None)
 
 
 def changes_not_synced(patch: Patch) -> None:
@@ -341,7 +341,7 @@ def queues_not_settled(patch: Patch) -> None:
 def missing_queues_not_noticed(patch: Patch) -> None:
     """Recovery fills queues up from the checkpoint's mark, whether their files are there or not."""
     patch.setattr(
-        recovery, "_queues_from", lambda parts, plan, saved: max(plan.queues_from, parts.log.min)
+        recovery, "_dispatch_start", lambda parts, plan, saved: max(plan.queues_from, parts.log.min)
     )
 
 
@@ -354,7 +354,7 @@ def filler_forgotten(patch: Patch) -> None:
 
 def log_ahead_of_the_checkpoint_expires(patch: Patch) -> None:
     """Retention relies on a checkpoint that is still on its way to the disk."""
-    real = Checkpointer._save
+    real = Checkpointer._begin_save
 
     def save(self: Checkpointer, *args: Any) -> Any:
         found = real(self, *args)
@@ -363,7 +363,7 @@ def log_ahead_of_the_checkpoint_expires(patch: Patch) -> None:
         self.durable_end = marks.queues
         return found
 
-    patch.setattr(Checkpointer, "_save", save)
+    patch.setattr(Checkpointer, "_begin_save", save)
 
 
 def last_durable_queue_file_expires(patch: Patch) -> None:

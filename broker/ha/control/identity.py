@@ -28,7 +28,7 @@ import logging
 from dataclasses import dataclass
 
 from turbopump.engine.disk import atomic_replace
-from turbopump.engine.disk.files import Files, sync_above
+from turbopump.engine.disk.files import Files, sync_parent_folders
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class IdentityFiles:
         files.make_folders(folder)
         content = _SEPARATOR.join((self._cluster_name, self._broker_name, rest))
         atomic_replace.replace(files, path, content.encode(), _UNFINISHED)
-        sync_above(files, folder)
+        sync_parent_folders(files, folder)
 
     def _remove(self, path: str) -> None:
         if self._files.exists(path):

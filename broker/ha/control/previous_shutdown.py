@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint as checkpoints
-from turbopump.engine.disk.files import Files, sync_above
+from turbopump.engine.disk.files import Files, sync_parent_folders
 from turbopump.engine.lifecycle.truncate_queues import ABORT_FILE
 from turbopump.engine.types import FlushMode, LogOffset, StoreError
 
@@ -100,4 +100,4 @@ def write(files: Files, config: StoreConfig, doubt: str) -> None:
     files.write(path, f"{files.boot_id()}\n{doubt}".encode())
     files.sync(path)
     files.sync_folder(config.root)
-    sync_above(files, config.root)
+    sync_parent_folders(files, config.root)

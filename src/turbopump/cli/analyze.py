@@ -27,28 +27,31 @@ PACKAGES = ("pyarrow", "numpy", "pyspark", "mmap_ninja", "matplotlib")
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def throughput(context: typer.Context) -> None:
     """Show messages, bytes, latencies, gaps and replication delay of stores, over time."""
-    _run("throughput", "turbopump.spark.throughput.job", context)
+    _run_job("throughput", "turbopump.spark.throughput.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def truncation(context: typer.Context) -> None:
     """Prove or refute that replicated stores hold all messages that clients received."""
-    _run("truncation", "turbopump.spark.audit.job", context)
+    _run_job("truncation", "turbopump.spark.audit.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def rebalance(context: typer.Context) -> None:
     """Measure how even, sticky and slow the rebalances of consumer groups were."""
-    _run("rebalance", "turbopump.spark.rebalance.job", context)
+    _run_job("rebalance", "turbopump.spark.rebalance.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def export(context: typer.Context) -> None:
     """Export topics as Parquet, or as an mmap-ninja dataset."""
-    _run("export", "turbopump.spark.export.job", context)
+    _run_job("export", "turbopump.spark.export.job", context)
 
 
-def _run(job: str, module: str, context: typer.Context) -> None:
+def _run_job(job: str, module: str, context: typer.Context) -> None:
+    """Run the job whose main function is in `module` with the command's arguments, or show its
+    help; ends with the job's exit code. Raises UserError for wrong arguments or a missing package.
+    """
     from importlib import import_module
     from importlib.util import find_spec
 
@@ -88,7 +91,7 @@ def _show_help(parser: argparse.ArgumentParser) -> None:
         raise AssertionError("the job parses its arguments itself")
 
     parameters = [
-        _parameter(action)
+        _typer_parameter(action)
         for action in parser._actions
         if not isinstance(action, argparse._HelpAction)
     ]
@@ -99,7 +102,8 @@ def _show_help(parser: argparse.ArgumentParser) -> None:
     shown(["--help"], prog_name=parser.prog, standalone_mode=False)
 
 
-def _parameter(action: argparse.Action) -> Parameter:
+def _typer_parameter(action: argparse.Action) -> Parameter:
+    """The parameter of a typer command for an argparse option or argument."""
     metavar = action.metavar or "|".join(map(str, action.choices or ())) or None
     default: Any = ... if action.required else None
     if action.option_strings:

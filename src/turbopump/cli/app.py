@@ -45,7 +45,8 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(analyze.app, name="analyze")
 
 
-def _version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
+    """Callback of --version: print the version and end the command."""
     if wanted:
         from importlib.metadata import version
 
@@ -58,7 +59,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -105,7 +105,8 @@ def consume(
     run(failing_clearly(main()))
 
 
-async def _next(consumer: "Consumer | SimpleConsumer") -> "ReceivedMessage | None":
+async def _next_message(consumer: "Consumer | SimpleConsumer") -> "ReceivedMessage | None":
+    """Receive one message; None: the consumer was closed."""
     from turbopump.net.client.consuming.consumer import Consumer
 
     if isinstance(consumer, Consumer):
@@ -125,13 +126,15 @@ async def _print_messages(
     timeout_s: float | None,
     as_json: bool,
 ) -> None:
+    """Print and acknowledge messages until `stop`, `count` messages (0: no limit), or `timeout_s`
+    without one. Raises CommandFailed if fewer than `count` arrived in time."""
     import asyncio
 
     stopped = asyncio.ensure_future(stop.wait())
     printed = 0
     try:
         while not stop.is_set() and (count == 0 or printed < count):
-            arriving = asyncio.ensure_future(_next(consumer))
+            arriving = asyncio.ensure_future(_next_message(consumer))
             done, _ = await asyncio.wait(
                 (arriving, stopped), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
@@ -143,14 +146,14 @@ async def _print_messages(
             message = arriving.result()
             if message is None:
                 return
-            _print(message, as_json)
+            _print_message(message, as_json)
             await consumer.ack(message)
             printed += 1
     finally:
         stopped.cancel()
 
 
-def _print(message: "ReceivedMessage", as_json: bool) -> None:
+def _print_message(message: "ReceivedMessage", as_json: bool) -> None:
     if as_json:
         print_json(message.to_json())
         return

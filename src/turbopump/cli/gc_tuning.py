@@ -46,6 +46,7 @@ class GcTuning:
         gc.unfreeze()
 
     def __call__(self, phase: str, info: Mapping[str, Any]) -> None:
+        """Called by the collector at the start and stop of each collection."""
         if info["generation"] < _FULL:
             return
         if phase == "start":

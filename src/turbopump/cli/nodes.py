@@ -62,7 +62,7 @@ def namesrv(
     from turbopump.namesrv.config import NamesrvConfig
     from turbopump.namesrv.node import NameServerNode
 
-    _logging(log_folder, log_level)
+    _begin_logging(log_folder, log_level)
     config, quorum = NamesrvConfig(), ControllerConfig()
     given = _properties_of(config_file)
     foreign = {
@@ -83,15 +83,15 @@ def namesrv(
         nodes.append(_controller_node(quorum))
     elif foreign:
         warnings.append(f"enableControllerInNamesrv is not true, so {min(foreign)} has no effect")
-    _warn(config_file, warnings)
+    _log_warnings(config_file, warnings)
 
     def ready() -> None:
-        _ready("name server", node.address, as_json)
+        _print_ready("name server", node.address, as_json)
         for each in nodes[1:]:
-            _ready(f"controller {quorum.self_id}", each.address, as_json)
+            _print_ready(f"controller {quorum.self_id}", each.address, as_json)
 
     _serve(NodeGroup(*nodes), ready)
-    _stopped(as_json)
+    _print_stopped(as_json)
 
 
 def controller(
@@ -103,15 +103,15 @@ def controller(
     """Run one controller until Ctrl-C; with a majority of its peers it elects masters."""
     from turbopump.controller.config import ControllerConfig
 
-    _logging(log_folder, log_level)
+    _begin_logging(log_folder, log_level)
     config = ControllerConfig()
     warnings = _update(config, _properties_of(config_file), config_file)
     if config_file is not None and not config.config_store_path:
         config.config_store_path = str(config_file)
-    _warn(config_file, warnings)
+    _log_warnings(config_file, warnings)
     node = _controller_node(config)
-    _serve(node, lambda: _ready(f"controller {config.self_id}", node.address, as_json))
-    _stopped(as_json)
+    _serve(node, lambda: _print_ready(f"controller {config.self_id}", node.address, as_json))
+    _print_stopped(as_json)
 
 
 def broker(
@@ -126,12 +126,12 @@ def broker(
     from turbopump.broker.node import BrokerNode
     from turbopump.cli.progress import Recovering
 
-    _logging(log_folder, log_level)
+    _begin_logging(log_folder, log_level)
     with _errors_of(config_file):
-        config, warnings = load_config(_given(config_file), str(config_file or ""))
+        config, warnings = load_config(_file_text(config_file), str(config_file or ""))
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
-    _warn(config_file, warnings)
+    _log_warnings(config_file, warnings)
     if not config.namesrv_addr:
         logging.getLogger(__name__).warning(NO_NAME_SERVER)
     recovering = Recovering(as_json)
@@ -139,13 +139,13 @@ def broker(
 
     def ready() -> None:
         recovering.end()
-        _ready(f"broker {config.broker_name}", node.address, as_json)
+        _print_ready(f"broker {config.broker_name}", node.address, as_json)
 
     try:
         _serve(node, ready)
     finally:
         recovering.end()
-    _stopped(as_json)
+    _print_stopped(as_json)
 
 
 def proxy(
@@ -167,7 +167,7 @@ def proxy(
     from turbopump.cli.group.proxy_sidecar import proxy_node
     from turbopump.proxy.config import ProxyConfig, read_file
 
-    _logging(log_folder, log_level)
+    _begin_logging(log_folder, log_level)
     config = ProxyConfig()
     with _errors_of(config_file):
         warnings = config.update(read_file("" if config_file is None else read_text(config_file)))
@@ -177,10 +177,10 @@ def proxy(
         config.path = str(config_file)
     if port is not None:
         config.grpc_server_port = port
-    _warn(config_file, warnings)
+    _log_warnings(config_file, warnings)
     node = proxy_node(config)
-    _serve(node, lambda: _ready("proxy", node.address, as_json))
-    _stopped(as_json)
+    _serve(node, lambda: _print_ready("proxy", node.address, as_json))
+    _print_stopped(as_json)
 
 
 def container(
@@ -207,25 +207,26 @@ def container(
     from turbopump.broker.container.node import BROKER, ContainerNode
     from turbopump.net.wire.java_properties import Property
 
-    _logging(log_folder, log_level)
+    _begin_logging(log_folder, log_level)
     logs.name_brokers(BROKER.get)
     config = ContainerConfig(path=str(config_file or ""))
     given = _properties_of(config_file)
     if broker_files is not None:
         given.append(Property("brokerConfigPaths", broker_files))
-    _warn(config_file, _update(config, given, config_file))
+    _log_warnings(config_file, _update(config, given, config_file))
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
-    node = ContainerNode(config, on_event=lambda event: _of_container(event, as_json))
-    _serve(node, lambda: _ready("container", node.address, as_json))
+    node = ContainerNode(config, on_event=lambda event: _print_broker_event(event, as_json))
+    _serve(node, lambda: _print_ready("container", node.address, as_json))
     if node.unclean:
         raise CommandFailed("; ".join(node.unclean))
-    _stopped(as_json)
+    _print_stopped(as_json)
 
 
-def _of_container(event: "BrokerEvent", as_json: bool) -> None:
+def _print_broker_event(event: "BrokerEvent", as_json: bool) -> None:
+    """Print that a broker of a container is ready, has failed or has stopped."""
     if event.kind == "ready":
-        _ready(f"broker {event.name}", event.text, as_json)
+        _print_ready(f"broker {event.name}", event.text, as_json)
     elif as_json:
         print_json({"event": event.kind, "node": f"broker {event.name}", "reason": event.text})
     elif event.kind == "failed":
@@ -242,10 +243,11 @@ def _controller_node(config: "ControllerConfig") -> "ControllerNode":
 
 
 def _properties_of(path: Path | None) -> "list[Property]":
+    """Parse the configuration file; no properties without a file. Raises UserError."""
     from turbopump.net.wire.java_properties import parse_properties
 
     with _errors_of(path):
-        return parse_properties(_given(path))
+        return parse_properties(_file_text(path))
 
 
 def _update(
@@ -253,13 +255,15 @@ def _update(
     properties: "list[Property]",
     path: Path | None,
 ) -> list[str]:
+    """Set the properties in `config`; returns warnings. Raises UserError that names the file."""
     with _errors_of(path):
         return config.update(properties)
 
 
 @contextmanager
 def _errors_of(path: Path | None) -> Iterator[None]:
-    """Name the configuration file in an error in it."""
+    """Raise an error about properties inside the block as a UserError that names the
+    configuration file."""
     from turbopump.net.wire.java_properties import PropertiesError
 
     try:
@@ -268,18 +272,19 @@ def _errors_of(path: Path | None) -> Iterator[None]:
         raise UserError(f"{path}: {error}") from None
 
 
-def _given(path: Path | None) -> str:
+def _file_text(path: Path | None) -> str:
+    """Text of the configuration file; "" without a file. Raises UserError."""
     return "" if path is None else properties_text(path)
 
 
-def _logging(folder: Path | None, level: str) -> None:
+def _begin_logging(folder: Path | None, level: str) -> None:
     try:
         logs.configure(folder, level)
     except OSError as error:
         raise UserError(f"the log folder cannot be used: {sentence_of(error)}") from None
 
 
-def _warn(path: Path | None, warnings: list[str]) -> None:
+def _log_warnings(path: Path | None, warnings: list[str]) -> None:
     for warning in warnings:
         logging.getLogger(__name__).warning("%s: %s", path, warning)
 
@@ -292,13 +297,14 @@ def _serve(node: "Node", ready: Callable[[], None]) -> None:
     run(serve(node, ready))
 
 
-def _ready(what: str, address: str, as_json: bool) -> None:
+def _print_ready(what: str, address: str, as_json: bool) -> None:
     if as_json:
         print_json({"event": "ready", "node": what, "address": address})
     else:
         print_lines([f"Turbopump {what} is ready at {address}. Ctrl-C stops it."], flush=True)
 
 
-def _stopped(as_json: bool) -> None:
+def _print_stopped(as_json: bool) -> None:
+    """Print the event that the node has stopped, with --json only."""
     if as_json:
         print_json({"event": "stopped"})

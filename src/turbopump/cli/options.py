@@ -33,7 +33,7 @@ def port_option(*names: str, help: str) -> Any:
     return typer.Option(*names, min=0, max=65_535, metavar="N", help=help)
 
 
-def _log_level(text: str) -> str:
+def _checked_log_level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter(f"{text!r} is not debug, info, warning or error")
     return text.lower()
@@ -72,7 +72,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one document a l
 LogLevel = Annotated[
     str,
     typer.Option(
-        "--log-level", metavar="LEVEL", help="debug, info, warning or error.", callback=_log_level
+        "--log-level",
+        metavar="LEVEL",
+        help="debug, info, warning or error.",
+        callback=_checked_log_level,
     ),
 ]
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.")]

@@ -57,7 +57,7 @@ def table(layout: str, head: Sequence[object], rows: Iterable[Sequence[object]])
 
 
 def front(text: str, length: int) -> str:
-    """Cut a text to its first `length` characters (RocketMQ: UtilAll.frontStringAtLeast)."""
+    """Shorten a text to its first `length` characters (RocketMQ: UtilAll.frontStringAtLeast)."""
     return text[:length]
 
 

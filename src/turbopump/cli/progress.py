@@ -41,7 +41,7 @@ class Recovering:
         if self._json:
             print_json(event(progress))
         elif sys.stderr.isatty():
-            self._show(progress)
+            self._draw_bar(progress)
 
     def end(self) -> None:
         """Remove the bar: the node is ready, stopped or failed."""
@@ -49,7 +49,8 @@ class Recovering:
             self._bar.stop()
             self._bar = None
 
-    def _show(self, progress: "Progress") -> None:
+    def _draw_bar(self, progress: "Progress") -> None:
+        """Draw or update the bar on the terminal."""
         if self._bar is None or self._task is None:
             from rich.console import Console
             from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn

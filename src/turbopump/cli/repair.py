@@ -55,14 +55,14 @@ def repair(
     """
     if give_up is not None and cut_at is not None:
         raise UserError("--give-up and --cut-log-at are two different ways out: choose one")
-    opened, now_ms = _open(store, config_file)
+    opened, now_ms = _open_store(store, config_file)
     try:
         places = opened.check_log()
         named = give_up if give_up is not None else cut_at
         if named is not None and named not in [place.log_offset for place in places]:
             raise UserError(f"{store}: no record is damaged at log offset {named}")
-        _get_past(opened, give_up, cut_at, now_ms)
-        _show(opened.damages, opened.max_log_offset, as_json)
+        _repair_damage(opened, give_up, cut_at, now_ms)
+        _print_damages(opened.damages, opened.max_log_offset, as_json)
         refused = opened.damage is not None
     finally:
         opened.close(now_ms)
@@ -70,7 +70,9 @@ def repair(
         raise typer.Exit(FAILED)
 
 
-def _get_past(opened: "Store", give_up: int | None, cut_at: int | None, now_ms: int) -> None:
+def _repair_damage(opened: "Store", give_up: int | None, cut_at: int | None, now_ms: int) -> None:
+    """Give up the damage at `give_up`, and cut the log at `cut_at` (log offsets; None: do not).
+    Raises UserError."""
     from turbopump.engine.types import LogOffset, StoreError
 
     try:
@@ -82,7 +84,8 @@ def _get_past(opened: "Store", give_up: int | None, cut_at: int | None, now_ms: 
         raise UserError(str(error)) from None
 
 
-def _open(path: Path, config_file: Path | None) -> "tuple[Store, int]":
+def _open_store(path: Path, config_file: Path | None) -> "tuple[Store, int]":
+    """(the opened store at `path`, current time in epoch ms). Raises UserError."""
     import time
 
     from turbopump.cli.inspect.files import log_files
@@ -92,7 +95,7 @@ def _open(path: Path, config_file: Path | None) -> "tuple[Store, int]":
     from turbopump.engine.types import StoreError
 
     root = Path(log_files(path)[0].path).parent.parent
-    config = _config(config_file)
+    config = _load_config(config_file)
     now_ms = time.time_ns() // 1_000_000
     try:
         files = RealFiles()
@@ -110,7 +113,7 @@ def _open(path: Path, config_file: Path | None) -> "tuple[Store, int]":
     return opened, now_ms
 
 
-def _config(path: Path | None) -> "BrokerConfig":
+def _load_config(path: Path | None) -> "BrokerConfig":
     from turbopump.broker.config.config import load_config
     from turbopump.net.wire.java_properties import PropertiesError
 
@@ -122,6 +125,8 @@ def _config(path: Path | None) -> "BrokerConfig":
 
 
 def _batch_topics(files: Any, root: str) -> set[str]:
+    """Names of the topics with queue.type=BatchCQ, from the store's topics.json. Raises
+    UserError."""
     from turbopump.broker.tables.topics import FILE_NAME
     from turbopump.engine.disk.config_files import ConfigFiles
     from turbopump.net.wire.bodies import BadBody
@@ -138,7 +143,7 @@ def _batch_topics(files: Any, root: str) -> set[str]:
     return {name for name, one in topics.items() if one.attributes.get("queue.type") == "BatchCQ"}
 
 
-def _show(places: "list[Damage]", log_end: int, as_json: bool) -> None:
+def _print_damages(places: "list[Damage]", log_end: int, as_json: bool) -> None:
     if as_json:
         print_json({"logEnd": log_end, "damages": [dataclasses.asdict(one) for one in places]})
         return

@@ -43,7 +43,7 @@ Delay = Annotated[
 
 
 class LocalEnd(StrEnum):
-    """Outcome of the local transaction of `--transaction`."""
+    """How the local transaction of `turbopump send --transaction` ends."""
 
     COMMIT = "commit"
     ROLL_BACK = "roll-back"
@@ -103,10 +103,10 @@ def send(
     from turbopump.net.client.messages import Message, SendResult
 
     _check_text(tags, keys, sharding_key, *(properties or []))
-    user_properties = dict(_pair(text) for text in properties or [])
+    user_properties = dict(_parse_property(text) for text in properties or [])
     addresses, options = split_addresses(namesrv), client_options()
-    delay_ms = _span_ms(delay) if delay else 0
-    deliver_at_ms = _time_ms(at) if at else 0
+    delay_ms = _parse_duration_ms(delay) if delay else 0
+    deliver_at_ms = _parse_time_ms(at) if at else 0
 
     def show(result: SendResult) -> None:
         if as_json:
@@ -172,6 +172,8 @@ async def _sender(
 
 
 def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
+    """Yield the bodies to send: `count` times the text or the file's content, else the lines of
+    standard input, read as they arrive. Raises UserError."""
     if body is not None and file is not None:
         raise UserError("the body is given twice: either -p or -f")
     if body is not None or file is not None:
@@ -199,14 +201,16 @@ def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
         raise UserError("there is no body: -p BODY, -f FILE or lines on standard input")
 
 
-def _span_ms(text: str) -> int:
+def _parse_duration_ms(text: str) -> int:
+    """Parse a duration such as 500ms, 90s or 2h into ms, at least 1; raises UserError."""
     match = _SPAN.fullmatch(text)
     if match is None:
         raise UserError(f"{text} is no time: 500ms, 90s, 5m, 2h or 1d is expected")
     return max(1, int(match[1]) * _UNITS_MS[match[2]])
 
 
-def _time_ms(text: str) -> int:
+def _parse_time_ms(text: str) -> int:
+    """Parse a local ISO time, or epoch ms, into epoch ms; raises UserError."""
     if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
     try:
@@ -228,7 +232,7 @@ def _check_text(*texts: str) -> None:
             raise UserError(f"{text!r} is not UTF-8 text") from None
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_property(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name or not value:
         raise UserError(f"{text} is no property: NAME=VALUE is expected")

@@ -77,7 +77,7 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
         loop.add_signal_handler(number, stop.set)
     is_up = False
     try:
-        is_up = await _started(node, stop)
+        is_up = await _start_unless_stopped(node, stop)
         if not is_up:
             return
     finally:
@@ -118,9 +118,12 @@ def raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _started(node: Node, stop: asyncio.Event) -> bool:
+async def _start_unless_stopped(node: Node, stop: asyncio.Event) -> bool:
     """Whether the node started; False after a signal, and then no node runs."""
-    starting, stopping = asyncio.ensure_future(_start(node)), asyncio.ensure_future(stop.wait())
+    starting, stopping = (
+        asyncio.ensure_future(_start_node(node)),
+        asyncio.ensure_future(stop.wait()),
+    )
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if not starting.done():
@@ -132,7 +135,8 @@ async def _started(node: Node, stop: asyncio.Event) -> bool:
     return True
 
 
-async def _start(node: Node) -> None:
+async def _start_node(node: Node) -> None:
+    """Start a node; its errors become UserError."""
     from turbopump.broker.node import StartError
     from turbopump.engine.types import StoreError
     from turbopump.net.transport.tls import TlsError

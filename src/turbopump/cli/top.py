@@ -31,8 +31,8 @@ CHANGES_SHOWN: Final = 12
 """Lines of history on the screen: as many as fit a small terminal beside two groups of three."""
 
 
-class _Shown(Protocol):
-    """A form of output for samples."""
+class _Output(Protocol):
+    """Shows samples of the broker groups: as JSON, lines, or a screen."""
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
         """Show a sample and its differences from the previous sample."""
@@ -83,24 +83,26 @@ def top(
             watch = admin.watch(quorum, broker_name)
             with ExitStack() as stack:
                 if once:
-                    await _look_once(watch, _printing(as_json))
+                    await _show_once(watch, _line_output(as_json))
                 else:
-                    shown = _shown(as_json, f"Turbopump top: {';'.join(addresses)}", stack)
-                    await _look_on(watch, shown, stop, interval_s)
+                    shown = _choose_output(as_json, f"Turbopump top: {';'.join(addresses)}", stack)
+                    await _show_repeatedly(watch, shown, stop, interval_s)
 
     run(failing_clearly(main()))
 
 
-async def _look_once(watch: "GroupWatch", shown: _Shown) -> None:
+async def _show_once(watch: "GroupWatch", shown: _Output) -> None:
+    """Show one sample. Raises CommandFailed if no node answered."""
     sample = await watch.sample()
     if sample.nobody_answered:
         raise CommandFailed("; ".join(sample.errors))
     shown.show(sample, [])
 
 
-async def _look_on(
-    watch: "GroupWatch", shown: _Shown, stop: "asyncio.Event", interval_s: float
+async def _show_repeatedly(
+    watch: "GroupWatch", shown: _Output, stop: "asyncio.Event", interval_s: float
 ) -> None:
+    """Show a sample and its changes every `interval_s` until `stop` is set."""
     import asyncio
 
     from turbopump.net.client.admin.group_view import changes, with_known_roles
@@ -118,15 +120,16 @@ async def _look_on(
             continue
 
 
-def _printing(as_json: bool) -> _Shown:
+def _line_output(as_json: bool) -> _Output:
     return JsonLines() if as_json else PlainLines()
 
 
-def _shown(as_json: bool, title: str, stack: ExitStack) -> _Shown:
+def _choose_output(as_json: bool, title: str, stack: ExitStack) -> _Output:
+    """The output for stdout: JSON, a screen on a terminal (ended by `stack`), or lines."""
     import sys
 
     if as_json or not sys.stdout.isatty():
-        return _printing(as_json)
+        return _line_output(as_json)
     return stack.enter_context(Screen(title))
 
 

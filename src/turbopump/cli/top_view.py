@@ -89,16 +89,16 @@ def sample_lines(sample: "Sample") -> list[str]:
     lines = [local_time(sample.at_ms), *(f"! {error}" for error in sample.errors)]
     if sample.controllers:
         lines.append(columns(CONTROLLER_LINE, *CONTROLLER_COLUMNS))
-        lines += [columns(CONTROLLER_LINE, *_controller(each)) for each in sample.controllers]
+        lines += [columns(CONTROLLER_LINE, *_controller_row(each)) for each in sample.controllers]
     for group in sample.groups:
         lines += [group_title(group), columns(BROKER_LINE, *BROKER_COLUMNS)]
-        lines += [columns(BROKER_LINE, *_broker(group, each)) for each in group.brokers]
+        lines += [columns(BROKER_LINE, *_broker_row(group, each)) for each in group.brokers]
         if group.lags:
             lines.append(columns(LAG_LINE, *LAG_COLUMNS))
-            lines += [columns(LAG_LINE, *_lag(each)) for each in group.lags]
+            lines += [columns(LAG_LINE, *_lag_row(each)) for each in group.lags]
         if group.pops:
             lines.append(columns(POP_LINE, *POP_COLUMNS))
-            lines += [columns(POP_LINE, *_pop(each)) for each in group.pops]
+            lines += [columns(POP_LINE, *_pop_row(each)) for each in group.pops]
         lines += [f"     {line}" for line in waiting_lines(group.waiting, sample.at_ms)]
     return [*lines, ""]
 
@@ -171,46 +171,46 @@ def lag_text(broker: "BrokerView") -> str:
     return f"{size_text(broker.lag)}{behind}"
 
 
-def _controller(view: "ControllerView") -> tuple[object, ...]:
+def _controller_row(view: "ControllerView") -> tuple[object, ...]:
     role = "leader" if view.is_leader else "follower"
     return (
         view.id,
         view.address,
         UNKNOWN if view.error else role,
-        _known(view.term),
+        _value_text(view.term),
         age_text(view.age_ms),
         view.error,
     )
 
 
-def _broker(group: "GroupView", view: "BrokerView") -> tuple[object, ...]:
+def _broker_row(group: "GroupView", view: "BrokerView") -> tuple[object, ...]:
     in_set = view.broker_id in group.sync_state_set if group.sync_state_set else None
     doubt = "?" if group.age_ms else ""
     return (
         view.broker_id,
         view.address,
         view.role or UNKNOWN,
-        _known(view.epoch),
-        _known(in_set, doubt),
-        _known(view.alive, doubt),
-        _known(view.log_end),
-        _known(view.confirm),
+        _value_text(view.epoch),
+        _value_text(in_set, doubt),
+        _value_text(view.alive, doubt),
+        _value_text(view.log_end),
+        _value_text(view.confirm),
         lag_text(view),
         f"{view.in_tps:.1f}",
         f"{view.out_tps:.1f}",
         age_text(view.age_ms),
-        view.error or _doing(view),
+        view.error or _state_text(view),
     )
 
 
-def _doing(view: "BrokerView") -> str:
+def _state_text(view: "BrokerView") -> str:
     """Format a broker's state, after `acts since 2026-11-25 12:00:00.000` for an acting master."""
     if view.acting_since_ms is None:
         return view.state
     return f"acts since {local_time(view.acting_since_ms)} {view.state}".rstrip()
 
 
-def _lag(view: "LagView") -> tuple[object, ...]:
+def _lag_row(view: "LagView") -> tuple[object, ...]:
     return (
         view.consumer_group,
         view.topic,
@@ -220,7 +220,7 @@ def _lag(view: "LagView") -> tuple[object, ...]:
     )
 
 
-def _pop(view: "PopView") -> tuple[object, ...]:
+def _pop_row(view: "PopView") -> tuple[object, ...]:
     return (
         view.consumer_group,
         f"{view.popped_tps:.1f}",
@@ -230,7 +230,8 @@ def _pop(view: "PopView") -> tuple[object, ...]:
     )
 
 
-def _known(value: int | bool | None, doubt: str = "") -> str:
+def _value_text(value: int | bool | None, doubt: str = "") -> str:
+    """A value as text: UNKNOWN for None, yes or no for a bool, followed by `doubt`."""
     if isinstance(value, bool):
         return ("yes" if value else "no") + doubt
     return UNKNOWN if value is None else str(value)
@@ -247,12 +248,14 @@ def screen(
     parts: list[RenderableType] = [Text(f"{title}  {local_time(sample.at_ms)}", style="bold")]
     parts += [Text(error, style="red") for error in sample.errors]
     if sample.controllers:
-        rows = [_controller(each) for each in sample.controllers]
-        styles = [_style(each.error, each.is_leader) for each in sample.controllers]
+        rows = [_controller_row(each) for each in sample.controllers]
+        styles = [_row_style(each.error, each.is_leader) for each in sample.controllers]
         parts += ["", _table(CONTROLLER_COLUMNS, rows, styles)]
     for group in sample.groups:
-        rows = [_broker(group, each) for each in group.brokers]
-        styles = [_style(each.error, each.broker_id == group.master_id) for each in group.brokers]
+        rows = [_broker_row(group, each) for each in group.brokers]
+        styles = [
+            _row_style(each.error, each.broker_id == group.master_id) for each in group.brokers
+        ]
         left_out = set() if width >= WIDE else LEFT_OUT
         old = TOLD if group.age_ms else ()
         parts += [
@@ -261,11 +264,11 @@ def screen(
             _table(BROKER_COLUMNS, rows, styles, left_out, old),
         ]
         if group.lags:
-            lags = [_lag(each) for each in group.lags[:LAGS_SHOWN]]
+            lags = [_lag_row(each) for each in group.lags[:LAGS_SHOWN]]
             away = ["" if each.members else "yellow" for each in group.lags[:LAGS_SHOWN]]
             parts += ["", _table(LAG_COLUMNS, lags, away)]
         if group.pops:
-            pops = [_pop(each) for each in group.pops[:LAGS_SHOWN]]
+            pops = [_pop_row(each) for each in group.pops[:LAGS_SHOWN]]
             parts += ["", _table(POP_COLUMNS, pops, [""] * len(pops))]
         parts += [Text(line) for line in waiting_lines(group.waiting, sample.at_ms)]
     parts.append(Text("\nWhat happened", style="bold cyan"))
@@ -275,7 +278,8 @@ def screen(
     return Group(*parts)
 
 
-def _style(error: str, is_first: bool) -> str:
+def _row_style(error: str, is_first: bool) -> str:
+    """Style of a row: red with an error, bold for the first one."""
     return "red" if error else "bold" if is_first else ""
 
 

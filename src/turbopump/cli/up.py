@@ -120,7 +120,7 @@ def up(
     `--replicas 2 --acting-master` one whose replicas serve consumers until it is back: break it
     with `turbopump node kill master`.
     """
-    from turbopump.cli.group.proxy_sidecar import beside_of
+    from turbopump.cli.group.proxy_sidecar import sidecar_of
     from turbopump.cli.progress import Recovering
     from turbopump.cluster import Cluster
     from turbopump.engine.keys import bare_host
@@ -150,11 +150,11 @@ def up(
         from turbopump.cli.group.up_processes import up_processes
 
         up_processes(cluster, host, controllers, proxy_port, log_level, as_json)
-        _stopped(as_json)
+        _print_stopped(as_json)
         return
-    beside = None if proxy_port is None else beside_of(cluster, host, proxy_port)
+    beside = None if proxy_port is None else sidecar_of(cluster, host, proxy_port)
     _run_here(cluster, beside, recovering, config, as_json)
-    _stopped(as_json)
+    _print_stopped(as_json)
 
 
 def _run_here(
@@ -172,7 +172,7 @@ def _run_here(
         recovering.end()
         for warning in cluster.warnings:
             logging.getLogger(__name__).warning("%s: %s", config, warning)
-        _announce(cluster, "" if beside is None else beside.address, as_json)
+        _print_ready(cluster, "" if beside is None else beside.address, as_json)
 
     try:
         run(serve(cluster if beside is None else NodeGroup(cluster, beside), ready))
@@ -180,7 +180,7 @@ def _run_here(
         recovering.end()
 
 
-def _stopped(as_json: bool) -> None:
+def _print_stopped(as_json: bool) -> None:
     if as_json:
         print_json({"event": "stopped"})
     else:
@@ -217,7 +217,8 @@ def read_properties(path: Path) -> dict[str, str]:
     return {item.key: item.value for item in found}
 
 
-def _announce(cluster: "Cluster", proxy: str, as_json: bool) -> None:
+def _print_ready(cluster: "Cluster", proxy: str, as_json: bool) -> None:
+    """Print that clients can connect, and all addresses."""
     if as_json:
         print_json(
             {

@@ -162,16 +162,18 @@ class ProxyRequestBackend:
                 if number < count:
                     return name, number
                 number -= count
-        return self._one_of(writable), ANY_QUEUE
+        return self._next_of(writable), ANY_QUEUE
 
     def choose_receiver(self, topic: str) -> str:
         """Choose the name of a broker to receive messages of `topic` from, from the cache: brokers
         in rotation, recently failed brokers only if there are no others. Neither permissions nor
         numbers of read queues matter: the broker refuses the request. Raises RpcRefused if the
         topic does not exist or is not known yet."""
-        return self._one_of(self.topics_of(topic))
+        return self._next_of(self.topics_of(topic))
 
-    def _one_of(self, names: Iterable[str]) -> str:
+    def _next_of(self, names: Iterable[str]) -> str:
+        """The next of these broker names in rotation; recently failed brokers only if
+        there are no others."""
         found = list(names)
         up = [name for name in found if self._known.is_up(name)] or found
         self._next += 1
@@ -194,7 +196,7 @@ class ProxyRequestBackend:
         transactional = [topic for topic in named if self._is_transactional(topic)]
         self._members.register_producer(data.client_id, transactional, peer)
         for one in data.consumer_data_set:
-            self._members.consumes(data.client_id, one, peer)
+            self._members.register_consumer(data.client_id, one, peer)
         done(new_response(new_request(RequestCode.HEART_BEAT), ResponseCode.SUCCESS))
 
     def unregister_client(self, client_id: str, _group: str, _peer: Peer) -> None:
@@ -202,6 +204,7 @@ class ProxyRequestBackend:
         self._members.remove_client(client_id)
 
     def _is_transactional(self, topic: str) -> bool:
+        """Whether the cached topic accepts transactions (message.type TRANSACTION or MIXED)."""
         found = self._known.topics.get(topic)
         if found is None or isinstance(found, Absent):
             return False

@@ -72,6 +72,9 @@ class KnownTopic:
 
 @dataclass(slots=True)
 class _Broker:
+    """A broker group: address of its master, its cluster, and the time of the master's
+    last failure."""
+
     master: str = ""
     cluster: str = ""
     failed_ms: int | None = None
@@ -101,10 +104,10 @@ class ClusterMap:
         self._has_cluster = self._asks_cluster = False
         self._waiting: list[Callable[[], None]] = []
         self.topics = RouteCache[KnownTopic](
-            self._look_for_topic, _size_of_topic, steady_ms, _rules(config.route_refresh_seconds)
+            self._query_topic, _size_of_topic, steady_ms, _cache_rules(config.route_refresh_seconds)
         )
         self.groups = RouteCache[SubscriptionGroupConfig](
-            self._look_for_group, _size_of_group, steady_ms, _rules(config.group_refresh_seconds)
+            self._query_group, _size_of_group, steady_ms, _cache_rules(config.group_refresh_seconds)
         )
 
     # Brokers
@@ -164,15 +167,17 @@ class ClusterMap:
         updates the masters later."""
         every_ms = CLUSTER_MS if self._has_cluster else CLUSTER_AGAIN_MS
         if self._cluster_ms is None or self._steady_ms() - self._cluster_ms >= every_ms:
-            self._ask_for_cluster()
+            self._query_cluster()
 
-    def _ask_for_cluster(self) -> None:
+    def _query_cluster(self) -> None:
+        """Query a name server for all brokers, unless such a query is under way."""
         if self._asks_cluster:
             return
         self._asks_cluster, self._cluster_ms = True, self._steady_ms()
-        self._name_servers.cluster().then(self._take_cluster)
+        self._name_servers.cluster().then(self._on_cluster)
 
-    def _take_cluster(self, cluster: ClusterInfo | Absent) -> None:
+    def _on_cluster(self, cluster: ClusterInfo | Absent) -> None:
+        """Update the masters of all groups from the response, then continue what waited for it."""
         self._asks_cluster = False
         if not isinstance(cluster, Absent):
             self._has_cluster = True
@@ -180,14 +185,15 @@ class ClusterMap:
             for data in found:
                 # A replica that acts for its master is only in routes.
                 if 0 in data.broker_addrs or data.broker_name not in self._brokers:
-                    self._take_broker(data)
+                    self._update_group(data)
             for name in self._brokers.keys() - {one.broker_name for one in found}:
                 self._brokers[name].master = ""
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
 
-    def _take_broker(self, data: BrokerData) -> None:
+    def _update_group(self, data: BrokerData) -> None:
+        """Set the master of a broker group of the proxy's cluster."""
         wanted = self._config.cluster_name
         if wanted and data.cluster != wanted:
             return
@@ -202,29 +208,30 @@ class ClusterMap:
 
     # Topics
 
-    def _look_for_topic(
-        self, name: str, before: KnownTopic | None
-    ) -> Deferred[KnownTopic | Absent]:
+    def _query_topic(self, name: str, before: KnownTopic | None) -> Deferred[KnownTopic | Absent]:
+        """Query a topic's route, and then its attributes; `before` is the cached topic."""
         found: Deferred[KnownTopic | Absent] = Deferred()
 
         def routed(route: TopicRouteData | Absent) -> None:
             if isinstance(route, Absent):
                 found.resolve(route)
             else:
-                self._route(name, before, route, found.resolve)
+                self._on_route(name, before, route, found.resolve)
 
         self._name_servers.route(GetRouteInfoRequest(name, True)).then(routed)
         return found
 
-    def _route(
+    def _on_route(
         self,
         name: str,
         before: KnownTopic | None,
         route: TopicRouteData,
         done: Callable[[KnownTopic | Absent], None],
     ) -> None:
+        """Build a topic from its route; its attributes come from `before` if they are recent, else
+        from a query. Calls `done` with the topic."""
         for data in route.broker_datas:
-            self._take_broker(data)
+            self._update_group(data)
         served = {data.broker_name for data in route.broker_datas} & self._brokers.keys()
         queues = sorted(route.queue_datas, key=lambda one: one.broker_name)
         queues = [one for one in queues if one.broker_name in served]
@@ -240,30 +247,31 @@ class ClusterMap:
             return
         now_ms, fresh_ms = self._steady_ms(), self._config.topic_refresh_seconds * 1_000
         if before is not None and now_ms - before.at_ms < fresh_ms:
-            done(_known(topics, before.attributes, before.at_ms))
+            done(_known_topic(topics, before.attributes, before.at_ms))
             return
         request = new_request(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest(name))
 
         def described(found: Command | str) -> None:
             try:
                 if isinstance(found, Command) and found.code == ResponseCode.SUCCESS:
-                    done(_known(topics, TopicConfig.decode(_body(found)).attributes, now_ms))
+                    done(_known_topic(topics, TopicConfig.decode(_body(found)).attributes, now_ms))
                     return
                 text = found if isinstance(found, str) else found.remark or ""
             except BadBody as error:
                 text = str(error)
             if before is not None:
-                done(_known(topics, before.attributes, before.at_ms))
+                done(_known_topic(topics, before.attributes, before.at_ms))
             else:
                 done(Absent(f"no broker describes topic {name}: {text}", is_certain=False))
 
-        self._ask_some(self._in_turn(topics), request).then(described)
+        self._query_masters(self._query_order(topics), request).then(described)
 
     # Groups
 
-    def _look_for_group(
+    def _query_group(
         self, name: str, _before: SubscriptionGroupConfig | None
     ) -> Deferred[SubscriptionGroupConfig | Absent]:
+        """Query the configuration of a consumer group at any master."""
         found: Deferred[SubscriptionGroupConfig | Absent] = Deferred()
         header = GetSubscriptionGroupConfigRequest(name)
         request = new_request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
@@ -281,19 +289,19 @@ class ClusterMap:
             return Absent(f"no broker describes group {name}: {text}", is_certain=False)
 
         def ask() -> None:
-            asked = self._ask_some(self._in_turn(self._brokers), request)
+            asked = self._query_masters(self._query_order(self._brokers), request)
             asked.map(described).then(found.resolve)
 
         if self._has_cluster:
             ask()
         else:
             self._waiting.append(ask)
-            self._ask_for_cluster()
+            self._query_cluster()
         return found
 
     # Queries to brokers
 
-    def _in_turn(self, names: Iterable[str]) -> list[str]:
+    def _query_order(self, names: Iterable[str]) -> list[str]:
         """Choose the brokers to query, beginning with a different one each time; failed brokers are
         last."""
         found = [name for name in names if self.master(name)]
@@ -303,7 +311,7 @@ class ClusterMap:
             found = found[at:] + found[:at]
         return sorted(found, key=lambda name: not self.is_up(name))[:ASKED_MAX]
 
-    def _ask_some(self, names: list[str], request: Command) -> Deferred[Command | str]:
+    def _query_masters(self, names: list[str], request: Command) -> Deferred[Command | str]:
         """Query the masters of these brokers in turn, until one responds."""
         found: Deferred[Command | str] = Deferred()
         left = list(names)
@@ -336,7 +344,10 @@ class ClusterMap:
         return found
 
 
-def _known(topics: dict[str, TopicConfig], attributes: dict[str, str], at_ms: int) -> KnownTopic:
+def _known_topic(
+    topics: dict[str, TopicConfig], attributes: dict[str, str], at_ms: int
+) -> KnownTopic:
+    """A topic whose configuration on each broker has these attributes."""
     for topic in topics.values():
         topic.attributes = attributes
     return KnownTopic(topics, attributes, at_ms)
@@ -347,7 +358,8 @@ def _body(response: Command) -> bytes:
     return b"".join(body) if isinstance(body, list) else bytes(body)
 
 
-def _rules(fresh_seconds: int) -> CacheRules:
+def _cache_rules(fresh_seconds: int) -> CacheRules:
+    """Rules of a cache whose entries are fresh for `fresh_seconds`."""
     return CacheRules(
         fresh_ms=fresh_seconds * 1_000,
         again_ms=200,
@@ -361,6 +373,7 @@ def _rules(fresh_seconds: int) -> CacheRules:
 
 
 def _size_of_topic(name: str, one: KnownTopic | None) -> int:
+    """Estimated bytes of a topic in the cache; None: an absent topic."""
     if one is None:
         return ENTRY_SIZE + kept_size(name)
     texts = (name, *one.topics, *one.attributes, *one.attributes.values())
@@ -368,4 +381,5 @@ def _size_of_topic(name: str, one: KnownTopic | None) -> int:
 
 
 def _size_of_group(name: str, one: SubscriptionGroupConfig | None) -> int:
+    """Estimated bytes of a consumer group in the cache; None: an absent group."""
     return ENTRY_SIZE + kept_size(name) + (4 * len(one.encode()) if one else 0)

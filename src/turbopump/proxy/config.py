@@ -188,12 +188,15 @@ ALIASES: Final = {
 """Names in rmq-proxy.json of the keys for TLS, by the keys of properties files."""
 
 
-def _named(one: Key) -> Key:
+def _with_alias(one: Key) -> Key:
+    """The key with the name that RocketMQ's proxy has for it as an alias."""
     alias = ALIASES.get(one.name)
     return one if alias is None else replace(one, aliases=(*one.aliases, alias))
 
 
-TLS_KEYS: Final = {name: _named(one) for name, one in (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).items()}
+TLS_KEYS: Final = {
+    name: _with_alias(one) for name, one in (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).items()
+}
 """Declarations of the keys for TLS, by name, with ALIASES."""
 SECONDS: Final = between(1, INT32_MAX // 1_000)
 """Kind of a setting in seconds, at least 1."""

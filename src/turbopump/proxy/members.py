@@ -48,6 +48,9 @@ RELAY_MS: Final = 5_000
 
 @dataclass(slots=True)
 class _Group:
+    """The clients of this proxy in a group: connections by client id, and a consumer
+    group's data."""
+
     members: dict[str, Peer] = field(default_factory=dict)
     data: ConsumerData | None = None
     size: int = 0
@@ -77,10 +80,10 @@ class ClusterMembers:
 
     def register(self, table: Dispatcher) -> None:
         """Add the handlers of requests that brokers send on the proxy's connections to `table`."""
-        table.add(RequestCode.CHECK_TRANSACTION_STATE, self._check)
+        table.add(RequestCode.CHECK_TRANSACTION_STATE, self._forward_check)
         table.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda _request, _peer, _now_ms: None)
-        table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self._relay)
-        table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._relay)
+        table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self._forward_to_member)
+        table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._forward_to_member)
 
     def leave_all(self) -> None:
         """Unregister all clients at the brokers, because the proxy stops; returns before the
@@ -91,19 +94,23 @@ class ClusterMembers:
     def register_producer(self, client_id: str, topics: Iterable[str], peer: Peer) -> None:
         """Register a client that sends transactions to topics, connected by `peer`; the masters
         receive a heartbeat for each topic that is new at this proxy."""
-        new = [topic for topic in topics if self._join(self._producers, 0, topic, client_id, peer)]
+        new = [
+            topic
+            for topic in topics
+            if self._add_member(self._producers, 0, topic, client_id, peer)
+        ]
         if new:
-            self._register([ProducerData(topic) for topic in new], [])
+            self._register_at_masters([ProducerData(topic) for topic in new], [])
 
-    def consumes(self, client_id: str, data: ConsumerData, peer: Peer) -> None:
+    def register_consumer(self, client_id: str, data: ConsumerData, peer: Peer) -> None:
         """Register a client, connected by `peer`, that consumes for the group of `data`; the
         masters receive a heartbeat if the group or its subscriptions are new here."""
         group = data.group_name
-        is_new = self._join(self._consumers, 1, group, client_id, peer)
+        is_new = self._add_member(self._consumers, 1, group, client_id, peer)
         known = self._consumers.get(group)
         if known is None:
             return
-        is_changed = known.data is None or _wants(known.data) != _wants(data)
+        is_changed = known.data is None or _subscriptions(known.data) != _subscriptions(data)
         if is_changed:
             size = sum(one.size for one in data.subscription_data_set)
             if self._size + size > GROUPS_SIZE_MAX:
@@ -114,18 +121,22 @@ class ClusterMembers:
             self._size += size
             known.data = data
         if is_new or is_changed:
-            self._register([], [data])
+            self._register_at_masters([], [data])
 
     def remove_client(self, client_id: str) -> None:
         """Remove a client that has disconnected, and unregister groups without other clients at the
         brokers; without effect for an unknown client."""
         topics, groups = self._of_client.pop(client_id, (set(), set()))
         for topic in topics:
-            if self._part(self._producers, topic, client_id):
-                self._untell(UnregisterClientRequest(self._client_id, producer_group=topic))
+            if self._remove_member(self._producers, topic, client_id):
+                self._unregister_at_masters(
+                    UnregisterClientRequest(self._client_id, producer_group=topic)
+                )
         for group in groups:
-            if self._part(self._consumers, group, client_id):
-                self._untell(UnregisterClientRequest(self._client_id, consumer_group=group))
+            if self._remove_member(self._consumers, group, client_id):
+                self._unregister_at_masters(
+                    UnregisterClientRequest(self._client_id, consumer_group=group)
+                )
 
     def tick(self) -> None:
         """Send a full heartbeat to each master whose last one is BEAT_MS old, or failed."""
@@ -133,7 +144,7 @@ class ClusterMembers:
         for name, address in masters.items():
             if now_ms - self._sent_ms.get(address, now_ms - BEAT_MS) >= BEAT_MS:
                 self._sent_ms[address] = now_ms
-                self._beat(name, address)
+                self._send_full_heartbeat(name, address)
         for address in self._sent_ms.keys() - set(masters.values()):
             del self._sent_ms[address]
 
@@ -142,10 +153,11 @@ class ClusterMembers:
         connection the broker has removed the proxy's groups."""
         self._sent_ms.pop(address, None)
 
-    def _join(
+    def _add_member(
         self, groups: dict[str, _Group], kind: int, name: str, client_id: str, peer: Peer
     ) -> bool:
-        """Whether the client's group is new at this proxy."""
+        """Add a client to its group, which is added if it is missing; returns whether the group is
+        new at this proxy."""
         group = groups.get(name)
         if group is not None and client_id in group.members:
             group.members[client_id] = peer
@@ -163,8 +175,8 @@ class ClusterMembers:
         self._of_client.setdefault(client_id, (set(), set()))[kind].add(name)
         return is_new
 
-    def _part(self, groups: dict[str, _Group], name: str, client_id: str) -> bool:
-        """Whether the group has no members left."""
+    def _remove_member(self, groups: dict[str, _Group], name: str, client_id: str) -> bool:
+        """Remove a client from a group; returns whether the group has no members left."""
         group = groups[name]
         del group.members[client_id]
         size = MEMBER_SIZE + kept_size(client_id)
@@ -175,25 +187,31 @@ class ClusterMembers:
         self._size -= size
         return not group.members
 
-    def _beat(self, name: str, address: str) -> None:
+    def _send_full_heartbeat(self, name: str, address: str) -> None:
+        """Send all groups to the master of the broker group `name`, in heartbeats of at most
+        BEAT_GROUPS_MAX groups."""
         producers = [ProducerData(topic) for topic in self._producers]
         consumers = [one.data for one in self._consumers.values() if one.data is not None]
         most = max(len(producers), len(consumers))
         for at in range(0, most, BEAT_GROUPS_MAX):
             to = at + BEAT_GROUPS_MAX
-            self._send(name, address, producers[at:to], consumers[at:to])
+            self._send_heartbeat(name, address, producers[at:to], consumers[at:to])
 
-    def _register(self, producers: list[ProducerData], consumers: list[ConsumerData]) -> None:
+    def _register_at_masters(
+        self, producers: list[ProducerData], consumers: list[ConsumerData]
+    ) -> None:
+        """Send these groups to all masters."""
         for name, address in self._known.masters().items():
-            self._send(name, address, producers, consumers)
+            self._send_heartbeat(name, address, producers, consumers)
 
-    def _send(
+    def _send_heartbeat(
         self,
         name: str,
         address: str,
         producers: list[ProducerData],
         consumers: list[ConsumerData],
     ) -> None:
+        """Send groups to a master; if it refuses, the next tick sends all groups again."""
         body = HeartbeatData(self._client_id, producers, consumers).encode()
 
         def answered(response: Command) -> None:
@@ -203,14 +221,14 @@ class ClusterMembers:
 
         self._calls.ask(name, new_request(RequestCode.HEART_BEAT, body=body), (), answered)
 
-    def _untell(self, header: UnregisterClientRequest) -> None:
+    def _unregister_at_masters(self, header: UnregisterClientRequest) -> None:
         for name in self._known.masters():
             request = new_request(RequestCode.UNREGISTER_CLIENT, header)
             self._calls.ask(name, request, (), lambda _answer: None)
 
     # Requests from brokers
 
-    def _check(self, request: Command, peer: Peer, _now_ms: int) -> None:
+    def _forward_check(self, request: Command, peer: Peer, _now_ms: int) -> None:
         """Forward a check of a transaction (39) to one of the topic's producers."""
         assert not isinstance(request.body, list), "a decoded body is one buffer"
         for view in decode_messages(request.body):
@@ -220,7 +238,7 @@ class ClusterMembers:
                 asked = new_request(request.code, None, bytes(request.body), fields=fields)
                 producer.notify(asked)
 
-    def _relay(self, request: Command, _peer: Peer, _now_ms: int) -> Response:
+    def _forward_to_member(self, request: Command, _peer: Peer, _now_ms: int) -> Response:
         """Forward an operator's request to a consumer (307, 309) to a member of its group at this
         proxy."""
         group = request.fields.get("consumerGroup", "")
@@ -257,5 +275,6 @@ def _next_of(groups: dict[str, _Group], name: str) -> Peer | None:
     return None
 
 
-def _wants(data: ConsumerData) -> set[tuple[str, str, str]]:
+def _subscriptions(data: ConsumerData) -> set[tuple[str, str, str]]:
+    """(topic, expression type, expression) of each subscription of a group."""
     return {(one.topic, one.expression_type, one.sub_string) for one in data.subscription_data_set}

@@ -55,14 +55,14 @@ class FollowedNames:
         """Take the name servers' keys from `config.path` if the file has changed; an unusable file
         is logged once and changes nothing."""
         try:
-            fresh = await asyncio.to_thread(self._fresh)
+            fresh = await asyncio.to_thread(self._read_changed)
         except (OSError, UnicodeError, PropertiesError) as error:
-            self._complain(str(error))
+            self._log_once(str(error))
             return
         if fresh is None:
             return
         if not fresh.namesrv_addr:
-            self._complain("namesrvAddr is missing")
+            self._log_once("namesrvAddr is missing")
             return
         self._complained = ""
         config = self._config
@@ -75,7 +75,7 @@ class FollowedNames:
             self._changed()
         self._lookup.begin()
 
-    def _fresh(self) -> ProxyConfig | None:
+    def _read_changed(self) -> ProxyConfig | None:
         """The file's configuration; None if the file is unchanged. Runs on a worker thread.
 
         Raises OSError, UnicodeError, PropertiesError.
@@ -94,7 +94,8 @@ class FollowedNames:
         fresh.update(read_file(data.decode()))
         return fresh
 
-    def _complain(self, why: str) -> None:
+    def _log_once(self, why: str) -> None:
+        """Log why the file was not used, unless it is the last logged reason."""
         if why != self._complained:
             logger.warning("%s: the name servers are unchanged: %s", self._config.path, why)
         self._complained = why

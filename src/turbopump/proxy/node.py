@@ -64,6 +64,7 @@ class ProxyNode:
 
     @property
     def _host(self) -> str:
+        """Host at which clients on this machine connect."""
         host = self._config.local_serve_addr or self._config.bind_address
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
@@ -122,6 +123,7 @@ class ProxyNode:
             await asyncio.sleep(0.01)
 
     def _build(self) -> None:
+        """Make the parts of the proxy and connect them."""
         config, table = self._config, Dispatcher()
         self._loop = asyncio.get_running_loop()
         self._client = Client(_now_ms, table, RemotingOptions(tls=config.client_tls))
@@ -152,9 +154,12 @@ class ProxyNode:
 
     @property
     def _endpoints(self) -> ClientEndpoints:
+        """The endpoints of this proxy in routes."""
         return ClientEndpoints(self._host, self._port, echoes_port=self._config.echoes_port)
 
     def _tick(self) -> None:
+        """Schedule the next tick; read the name servers, query the cluster and send
+        heartbeats that are due."""
         self._timer = self._loop.call_later(TICK_S, self._tick)
         assert self._client is not None, "it runs"
         now_ms, every_ms = self._steady_ms(), self._config.fetch_namesrv_addr_interval_ms
@@ -170,8 +175,10 @@ class ProxyNode:
         self._health.changed()
 
     def _steady_ms(self) -> int:
+        """The loop's monotonic clock in ms."""
         return round(self._loop.time() * 1_000)
 
 
 def _now_ms() -> int:
+    """The wall clock in epoch ms."""
     return time.time_ns() // 1_000_000

@@ -220,7 +220,7 @@ def test_lost_connections_end_it_with_a_sentence(
 
     connect = bench_run._connect
     monkeypatch.setattr(bench_run, "SILENCE_NS", 300_000_000)
-    monkeypatch.setattr(failover.Links, "_ask", lambda links: {})
+    monkeypatch.setattr(failover.Links, "_query_addresses", lambda links: {})
     with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
@@ -276,7 +276,7 @@ def test_it_goes_on_while_a_connection_is_left(
             return connect(links, cut if len(made) == 1 else place, is_sender)
 
         monkeypatch.setattr(bench_run, "_connect", one_is_cut)
-        monkeypatch.setattr(failover.Links, "_ask", lambda links: {})
+        monkeypatch.setattr(failover.Links, "_query_addresses", lambda links: {})
         found = bench(cli, cluster, "producer", "-t", "Half", "-w", "2", "-q", "500")
     assert found["connections_lost"] == 1
     assert (found["messages"], found["errors"]) == (499, {"connection lost": 1})

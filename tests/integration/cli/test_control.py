@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from turbopump.cli.errors import CommandFailed, UserError
-from turbopump.cli.group.control import LINE_MAX, SOCKET, Control, ask, asks_somebody
+from turbopump.cli.group.control import LINE_MAX, SOCKET, Control, ask, is_served
 
 
 async def echo(question: dict[str, Any]) -> Any:
@@ -95,7 +95,7 @@ def test_two_of_one_folder(tmp_path: Path) -> None:
 def test_a_socket_that_a_killed_process_left_is_taken_over(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / SOCKET))
-    assert not asks_somebody(tmp_path)
+    assert not is_served(tmp_path)
     with pytest.raises(UserError, match="no turbopump up whose nodes are processes runs"):
         ask(tmp_path, {})
     assert served(tmp_path, lambda: ask(tmp_path, {"n": 3})) == {"n": 3}

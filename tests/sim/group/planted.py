@@ -55,7 +55,7 @@ def elects_anybody(patch: Patch) -> None:
 
 def unclean_restarts_do_not_matter(patch: Patch) -> None:
     """KIP-966: a broker that restarts without bytes it had acknowledged stays a candidate."""
-    patch.setattr(registration, "_unfit", lambda *args: [])
+    patch.setattr(registration, "_unfit_events", lambda *args: [])
 
 
 def ids_are_given_twice(patch: Patch) -> None:
@@ -86,7 +86,7 @@ def registers_before_its_role_is_known(patch: Patch) -> None:
 
 def last_registration_wins(patch: Patch) -> None:
     """R28: the name server believes the last that came."""
-    patch.setattr(RouteTable, "_conflicts", lambda self, broker, now_ms: False)
+    patch.setattr(RouteTable, "_has_newer_holder", lambda self, broker, now_ms: False)
 
 
 def no_lease(patch: Patch) -> None:
@@ -110,10 +110,10 @@ def _granted(self: ControllerRequests, connection: int, request: Command) -> Def
     group = self._core.tables.groups.get(header.broker_name)
     result: Deferred[Command] = Deferred()
     if group is None:
-        result.resolve(self._alive(request, header))
+        result.resolve(self._heartbeat_answer(request, header))
         return result
     eligible, group.eligible = group.eligible, frozenset()
-    result.resolve(self._alive(request, header))
+    result.resolve(self._heartbeat_answer(request, header))
     group.eligible = eligible
     return result
 
@@ -163,7 +163,7 @@ def votes_cost_many_syncs(patch: Patch) -> None:
 
 def snapshots_of_the_leader_are_not_loaded(patch: Patch) -> None:
     """F25, F26: a controller that lost its disk ignores the leader's snapshot."""
-    patch.setattr(Driver, "_load", lambda self, action: None)
+    patch.setattr(Driver, "_load_snapshot", lambda self, action: None)
 
 
 def copies_are_believed(patch: Patch) -> None:
@@ -173,7 +173,7 @@ def copies_are_believed(patch: Patch) -> None:
 
 def the_first_to_come_is_master(patch: Patch) -> None:
     """F26: controllers that lost all take the first broker that asks."""
-    patch.setattr(elections, "_first", lambda group, asked, live: asked)
+    patch.setattr(elections, "_first_master", lambda group, asked, live: asked)
 
 
 def ids_are_taken_over(patch: Patch) -> None:

@@ -21,4 +21,4 @@ def ordered_batches_are_one_brokers(patch: Patch) -> None:
 
 def proofs_of_new_lives_are_passed_over(patch: Patch) -> None:
     """A deletion that no table has is lost with its master (as in RocketMQ)."""
-    patch.setattr(LogDispatcher, "_begins_anew", lambda *_arguments: None)
+    patch.setattr(LogDispatcher, "_note_new_life", lambda *_arguments: None)

@@ -89,7 +89,9 @@ def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
 
 def entries_follow_anything(patch: Patch) -> None:
     """Raft-5: a follower does not compare the entry before new ones."""
-    patch.setattr(follower, "_follows", lambda member, request, first: first <= member.log.end + 1)
+    patch.setattr(
+        follower, "_may_place_at", lambda member, request, first: first <= member.log.end + 1
+    )
     patch.setitem(follower._HANDLERS, follower.PushType.COMPARE, lambda member, request: OK)
 
 
@@ -130,7 +132,7 @@ def truncate_cuts_what_it_says(patch: Patch) -> None:
     def truncate(self: MemberState, request: PushEntryRequest) -> RaftResponseCode:
         entry = request.entry
         assert entry is not None
-        if not follower._follows(self, request, entry.index):
+        if not follower._may_place_at(self, request, entry.index):
             return RaftResponseCode.INCONSISTENT_STATE
         if entry.index <= self.log.base.index:
             return OK
@@ -203,11 +205,11 @@ def log_goes_before_its_snapshot(patch: Patch) -> None:
 
     def save_snapshot(self: RaftStorage, snapshot: Any, base: Any, entries: Any) -> None:
         with patch.context() as inside:
-            inside.setattr(self, "_replace", lambda name, data: None)
+            inside.setattr(self, "_replace_file", lambda name, data: None)
             real(self, snapshot, self._base, tuple(self._entries))
         log = Log(base, entries)
         self._base, self._entries = log.base, list(log.entries())
-        self._rewrite()
+        self._rewrite_entries()
         real(self, snapshot, base, entries)
 
     real = RaftStorage.save_snapshot
@@ -217,7 +219,7 @@ def log_goes_before_its_snapshot(patch: Patch) -> None:
 def commit_is_told_once(patch: Patch) -> None:
     """A follower that began a new life applies nothing until the next append (found by the suite
     of whole groups)."""
-    real = LeaderTerm._request
+    real = LeaderTerm._next_request
 
     def request(self: LeaderTerm, progress: leader.FollowerProgress, now_ms: int) -> Any:
         """Request to a follower, as if the committed entries were only just reported."""
@@ -226,19 +228,19 @@ def commit_is_told_once(patch: Patch) -> None:
             progress.sent_ms = now_ms
         return real(self, progress, now_ms)
 
-    patch.setattr(LeaderTerm, "_request", request)
+    patch.setattr(LeaderTerm, "_next_request", request)
 
 
 def heartbeats_wait_for_the_disk(patch: Patch) -> None:
     """Heartbeats wait for the entries before them: a slow disk costs the lead."""
-    patch.setattr(disk_order, "rests_on_terms_only", lambda action: False)
+    patch.setattr(disk_order, "waits_for_terms_only", lambda action: False)
 
 
 def votes_do_not_wait_for_the_disk(patch: Patch) -> None:
     """Raft-3: a vote is sent while it is being written."""
     patch.setattr(
         disk_order,
-        "is_free",
+        "waits_for_no_write",
         lambda action: isinstance(
             action.message if isinstance(action, acts.Call | acts.Response) else None,
             VoteRequest | VoteResponse,

@@ -54,7 +54,7 @@ def watched(takes_s: float, interval_s: float, *samples: Sample) -> tuple[Watch,
     async def story() -> tuple[Watch, Shown]:
         stop, shown = asyncio.Event(), Shown()
         watch = Watch(stop, takes_s, *samples)
-        await top._look_on(watch, shown, stop, interval_s)  # type: ignore[arg-type]
+        await top._show_repeatedly(watch, shown, stop, interval_s)  # type: ignore[arg-type]
         return watch, shown
 
     return play(story())
@@ -80,7 +80,7 @@ def test_a_stop_is_not_waited_for() -> None:
     async def story() -> float:
         stop = asyncio.Event()
         watch = Watch(asyncio.Event(), 0, *[sample(1, 3)] * 2)
-        looking = asyncio.ensure_future(top._look_on(watch, Shown(), stop, 3_600))  # type: ignore[arg-type]
+        looking = asyncio.ensure_future(top._show_repeatedly(watch, Shown(), stop, 3_600))  # type: ignore[arg-type]
         await asyncio.sleep(5)
         stop.set()
         await looking
@@ -113,7 +113,7 @@ def test_where_it_is_shown(
     monkeypatch.setattr("rich.live.Live.start", lambda self: None)
     monkeypatch.setattr("rich.live.Live.stop", lambda self: None)
     with ExitStack() as stack:
-        assert isinstance(top._shown(as_json, "title", stack), kind)
+        assert isinstance(top._choose_output(as_json, "title", stack), kind)
 
 
 def test_the_screen_keeps_the_last_changes(monkeypatch: pytest.MonkeyPatch) -> None:

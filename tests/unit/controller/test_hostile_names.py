@@ -347,7 +347,7 @@ def test_heartbeats_are_bounded_by_the_bytes_of_their_names(world: World) -> Non
     response = world.begin(RequestCode.BROKER_HEARTBEAT, **registered)
     assert answered(response).code == 0, "a registered broker is not refused for made-up names"
     for peer in peers:
-        world.parts.closed(world.parts.number_of(peer))
+        world.parts.on_closed(world.parts.number_of(peer))
     response = world.begin(RequestCode.BROKER_HEARTBEAT, brokerName="x", **fields)
     assert answered(response).code == 0, "closed connections no longer count"
 

@@ -13,7 +13,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import FileLock, Files, MappedFile
 from turbopump.engine.disk.flush import Disk, InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.lifecycle.disk_use import room_of
+from turbopump.engine.lifecycle.disk_use import read_disk_report
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, NewMessage, Progress, PutStatus, QueueOffset
 
@@ -29,7 +29,7 @@ class HeldJob:
         self._work = work
         self._done = done
         self.ran = False
-        self.asks_room = getattr(work, "func", None) is room_of
+        self.asks_room = getattr(work, "func", None) is read_disk_report
 
     def run(self) -> None:
         self.ran = True
@@ -98,7 +98,8 @@ class TroubledMappedFile:
 
     def __init__(self, disk: "TroubledFiles", mapped: MappedFile) -> None:
         self.path, self.size, self.region = mapped.path, mapped.size, mapped.region
-        self.touch, self.data, self.close = mapped.touch, mapped.data, mapped.close
+        self.mark_dirty, self.data_ranges = mapped.mark_dirty, mapped.data_ranges
+        self.close = mapped.close
         self.expect_random, self.expect_scans = mapped.expect_random, mapped.expect_scans
         self.write = mapped.write
         self._disk = disk

@@ -199,7 +199,7 @@ def test_pages_of_a_failed_sync_count_as_clean() -> None:
     def touched(disk: SimDisk) -> None:
         prepare(disk)
         mapped = disk.open("/f/a")
-        mapped.touch(0, PAGE)
+        mapped.mark_dirty(0, PAGE)
         mapped.sync(0, PAGE)
 
     assert outcomes(touched, pages) == {"a"}

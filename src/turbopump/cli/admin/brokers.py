@@ -56,12 +56,13 @@ def cluster_list(
 
     def once() -> None:
         found = ask(namesrv, lambda admin: admin.cluster_list(cluster))
-        show(found, as_json, _more(found) if more else _base(found))
+        show(found, as_json, _total_lines(found) if more else _load_lines(found))
 
     repeat(interval, once)
 
 
-def _base(found: "ClusterList") -> list[str]:
+def _load_lines(found: "ClusterList") -> list[str]:
+    """The columns of clusterList without -m: a line for each broker, and its error below it."""
     head = columns(
         BASE,
         "#Cluster Name",
@@ -79,13 +80,14 @@ def _base(found: "ClusterList") -> list[str]:
     )
     lines = [head]
     for broker in found.brokers:
-        lines.append(_base_line(broker))
+        lines.append(_broker_line(broker))
         if broker.error:
             lines.append(f"  {broker.address}: {broker.error}")
     return lines
 
 
-def _base_line(broker: "BrokerLine") -> str:
+def _broker_line(broker: "BrokerLine") -> str:
+    """A broker's line of clusterList, in mqadmin's forms of numbers."""
     timer = (
         f"{broker.timer_read_behind}-{broker.timer_offset_behind}"
         f"({broker.timer_congest_num / 10_000:.1f}w, {broker.timer_enqueue_tps:.1f}, "
@@ -108,7 +110,8 @@ def _base_line(broker: "BrokerLine") -> str:
     )
 
 
-def _more(found: "ClusterList") -> list[str]:
+def _total_lines(found: "ClusterList") -> list[str]:
+    """The columns of clusterList -m: messages of yesterday and today."""
     head = (
         "#Cluster Name",
         "#Broker Name",

@@ -65,7 +65,7 @@ def remove_broker(
 ) -> None:
     """Stop one broker of a container; its store stays, and addBroker starts it again."""
     check_address(container)
-    cluster, name, broker_id = _parts(identity)
+    cluster, name, broker_id = _split_identity(identity)
     ask(namesrv, lambda admin: admin.remove_broker(container, cluster, name, broker_id))
     if as_json:
         print_json(
@@ -75,7 +75,7 @@ def remove_broker(
         print_lines([f"remove broker from {container} success"])
 
 
-def _parts(identity: str) -> tuple[str, str, int]:
+def _split_identity(identity: str) -> tuple[str, str, int]:
     """Split `cluster:name:id`; raises UserError for any other text."""
     parts = [part.strip() for part in identity.split(":")]
     number = parts[-1]

@@ -121,7 +121,7 @@ def sync_state_lines(group: "SyncStateLine") -> list[str]:
         ("NotInSyncReplica", group.not_in_sync),
     ):
         for replica in replicas:
-            lines += ["", f"{title}:\t{_identity(replica)}"]
+            lines += ["", f"{title}:\t{_replica_text(replica)}"]
     return lines
 
 
@@ -272,7 +272,8 @@ def broker_numbers(text: str | None) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def _identity(replica: "ReplicaLine") -> str:
+def _replica_text(replica: "ReplicaLine") -> str:
+    """A replica as RocketMQ's ReplicaIdentity.toString prints it."""
     return (
         f"ReplicaIdentity{{brokerName='{replica.broker_name}', brokerId={replica.broker_id}, "
         f"brokerAddress='{replica.address}', alive={str(replica.alive).lower()}}}"

@@ -94,16 +94,17 @@ def consumer_progress(
         if as_json:
             print_json({"groups": [line.to_json() for line in groups]})
         else:
-            print_lines(_groups(groups))
+            print_lines(_group_lines(groups))
         return
     wanted, shown = group, bool(with_clients)
     found = ask(
         namesrv, lambda admin: admin.consumer_progress(wanted, topic=topic, with_clients=shown)
     )
-    show(found, as_json, _progress(found, shown))
+    show(found, as_json, _queue_lines(found, shown))
 
 
-def _groups(groups: "list[GroupProgress]") -> list[str]:
+def _group_lines(groups: "list[GroupProgress]") -> list[str]:
+    """The columns of consumerProgress for all groups."""
     head = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total", "#Behind"
     rows = (
         (
@@ -121,7 +122,8 @@ def _groups(groups: "list[GroupProgress]") -> list[str]:
     return table(GROUPS, head, rows)
 
 
-def _progress(found: "ConsumerProgress", with_clients: bool) -> list[str]:
+def _queue_lines(found: "ConsumerProgress", with_clients: bool) -> list[str]:
+    """The columns of consumerProgress for the queues of a group, with its total lag."""
     client = ["#Client IP"] if with_clients else []
     head = ["#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", *client]
     head += ["#Diff", "#Inflight", "#LastTime", "#Behind"]
@@ -151,13 +153,13 @@ def _progress(found: "ConsumerProgress", with_clients: bool) -> list[str]:
     ]
 
 
-def _switch(letter: str, name: str, meaning: str) -> typer.models.OptionInfo:
+def _switch_option(letter: str, name: str, meaning: str) -> typer.models.OptionInfo:
     option = typer.Option(letter, name, case_sensitive=False, help=meaning)
     assert isinstance(option, typer.models.OptionInfo)
     return option
 
 
-def _number(letter: str, name: str, meaning: str, most: int) -> typer.models.OptionInfo:
+def _number_option(letter: str, name: str, meaning: str, most: int) -> typer.models.OptionInfo:
     option = typer.Option(letter, name, min=0, max=most, help=meaning)
     assert isinstance(option, typer.models.OptionInfo)
     return option
@@ -173,31 +175,32 @@ def update_group(
         str | None, typer.Option("-c", "--clusterName", help="At every master of a cluster.")
     ] = None,
     consume: Annotated[
-        Switch, _switch("-s", "--consumeEnable", "The group may consume.")
+        Switch, _switch_option("-s", "--consumeEnable", "The group may consume.")
     ] = Switch.TRUE,
     from_min: Annotated[
-        Switch, _switch("-m", "--consumeFromMinEnable", "Begin at the first message.")
+        Switch, _switch_option("-m", "--consumeFromMinEnable", "Begin at the first message.")
     ] = Switch.FALSE,
     broadcast: Annotated[
-        Switch, _switch("-d", "--consumeBroadcastEnable", "The group may broadcast.")
+        Switch, _switch_option("-d", "--consumeBroadcastEnable", "The group may broadcast.")
     ] = Switch.FALSE,
     orderly: Annotated[
-        Switch, _switch("-o", "--consumeMessageOrderly", "The group consumes in order.")
+        Switch, _switch_option("-o", "--consumeMessageOrderly", "The group consumes in order.")
     ] = Switch.FALSE,
     retry_queues: Annotated[
-        int, _number("-q", "--retryQueueNums", "Queues of its retry topic.", INT32_MAX)
+        int, _number_option("-q", "--retryQueueNums", "Queues of its retry topic.", INT32_MAX)
     ] = 1,
     retries: Annotated[
-        int, _number("-r", "--retryMaxTimes", "Retries before the dead letter.", INT32_MAX)
+        int, _number_option("-r", "--retryMaxTimes", "Retries before the dead letter.", INT32_MAX)
     ] = 16,
     broker_id: Annotated[
-        int, _number("-i", "--brokerId", "The broker to consume from.", INT64_MAX)
+        int, _number_option("-i", "--brokerId", "The broker to consume from.", INT64_MAX)
     ] = 0,
     slow_broker_id: Annotated[
-        int, _number("-w", "--whichBrokerWhenConsumeSlowly", "The broker when slow.", INT64_MAX)
+        int,
+        _number_option("-w", "--whichBrokerWhenConsumeSlowly", "The broker when slow.", INT64_MAX),
     ] = 1,
     notify: Annotated[
-        Switch, _switch("-a", "--notifyConsumerIdsChanged", "Notify members of changes.")
+        Switch, _switch_option("-a", "--notifyConsumerIdsChanged", "Notify members of changes.")
     ] = Switch.TRUE,
     retry_policy: Annotated[
         str | None,
@@ -210,7 +213,7 @@ def update_group(
 ) -> None:
     """Create a consumer group's configuration or change it."""
     one_place(broker, cluster)
-    policy = None if retry_policy is None else _policy(retry_policy)
+    policy = None if retry_policy is None else _parse_retry_policy(retry_policy)
     done = ask(
         namesrv,
         lambda admin: admin.update_subscription_group(
@@ -227,7 +230,7 @@ def update_group(
             which_broker_when_consume_slowly=slow_broker_id,
             notify_consumer_ids_changed_enable=bool(notify),
             retry_policy=policy,
-            attributes=_attributes(attributes),
+            attributes=_parse_attributes(attributes),
         ),
     )
     _show_group(done, as_json)
@@ -288,7 +291,8 @@ def _show_group(done: "UpdatedGroup", as_json: bool) -> None:
     show(done, as_json, [*lines, f"SubscriptionGroupConfig{{{shown}}}"])
 
 
-def _policy(text: str) -> dict[str, Any]:
+def _parse_retry_policy(text: str) -> dict[str, Any]:
+    """Parse a retry policy, a JSON object; raises UserError for any other text."""
     import json
 
     try:
@@ -301,7 +305,7 @@ def _policy(text: str) -> dict[str, Any]:
     return policy
 
 
-def _attributes(text: str) -> dict[str, str]:
+def _parse_attributes(text: str) -> dict[str, str]:
     """Parse `+a=b,-c` into RocketMQ's form: the sign stays with the name (AttributeParser)."""
     found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
@@ -341,7 +345,7 @@ def reset_offset(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Reset a group's offsets to a given time."""
+    """Reset a group's offsets in a topic to a given time, or a queue's to an offset."""
     timestamp_ms = _timestamp_ms(when)
     if (broker is None) != (queue_id is None) or (queue_offset is not None and queue_id is None):
         raise UserError("one queue is named by its broker with -b and its number with -q")

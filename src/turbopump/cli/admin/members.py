@@ -60,7 +60,7 @@ def consumer_connection(
         check_address(broker)
     found = ask(namesrv, lambda admin: admin.consumer_connection(group, broker=broker))
     lines = [
-        *_clients(found.clients),
+        *_client_lines(found.clients),
         "",
         "Below is subscription:",
         *table(SUBSCRIPTIONS, ("#Topic", "#SubExpression"), found.subscriptions.items()),
@@ -80,10 +80,10 @@ def producer_connection(
 ) -> None:
     """List the members of a producer group that are connected to the brokers of a topic."""
     found = ask(namesrv, lambda admin: admin.producer_connection(group, topic))
-    show(found, as_json, _clients(found.clients))
+    show(found, as_json, _client_lines(found.clients))
 
 
-def _clients(found: "list[ClientConnection]") -> list[str]:
+def _client_lines(found: "list[ClientConnection]") -> list[str]:
     rows = ((one.client_id, one.address, one.language, one.version) for one in found)
     return table(CLIENTS, ("#ClientId", "#ClientAddr", "#Language", "#Version"), rows)
 

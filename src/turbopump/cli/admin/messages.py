@@ -77,7 +77,7 @@ def by_id(
         return [await admin.query_message_by_id(topic, one) for one in wanted]
 
     for found in ask(namesrv, each):
-        _show(found, as_json, body_folder, body_format)
+        _print_found(found, as_json, body_folder, body_format)
 
 
 def by_unique_key(
@@ -89,7 +89,7 @@ def by_unique_key(
 ) -> None:
     """Show a message by the id that its client assigned."""
     found = ask(namesrv, lambda admin: admin.query_message_by_unique_key(topic, message_id))
-    _show(found, as_json, body_folder, None)
+    _print_found(found, as_json, body_folder, None)
 
 
 def by_key(
@@ -104,7 +104,7 @@ def by_key(
     ] = 64,
     as_json: Json = False,
 ) -> None:
-    """List messages by key."""
+    """List the messages of a topic that have a key."""
     found = ask(
         namesrv,
         lambda admin: admin.query_message_by_key(
@@ -144,10 +144,12 @@ def trace(
         ),
     )
     heads = ("#Type", "#Group", "#ClientHost", "#Time", "#CostTime", "#Status")
-    show(found, as_json, table(STEP, heads, map(_step, found.records)))
+    show(found, as_json, table(STEP, heads, map(_trace_row, found.records)))
 
 
-def _step(record: "TraceRecord") -> tuple[object, ...]:
+def _trace_row(record: "TraceRecord") -> tuple[object, ...]:
+    """A record of a trace as the cells of a line: kind, group, client, local time,
+    duration, status."""
     when = "-" if record.timestamp_ms is None else local_time(record.timestamp_ms)
     cost = "-" if record.cost_ms is None else f"{record.cost_ms}ms"
     if record.transaction_state:
@@ -159,9 +161,10 @@ def _step(record: "TraceRecord") -> tuple[object, ...]:
     return record.kind, record.group or "-", record.client_host or "-", when, cost, status
 
 
-def _show(
+def _print_found(
     found: "FoundMessage", as_json: bool, body_folder: Path | None, body_format: str | None
 ) -> None:
+    """Print a message, and for each consumer group whether it consumed the message."""
     if as_json:
         print_json(found.to_json())
         return

@@ -123,6 +123,7 @@ def add_write_perm(
 
 
 def _show_perm(verb: str, done: "WritePerm", as_json: bool) -> None:
+    """Print, for each name server, the number of topics whose write permission changed."""
     lines = [
         f"{verb} write perm of broker[{done.broker_name}] in name server[{address}] OK, {count}"
         for address, count in done.topics.items()
@@ -138,7 +139,7 @@ def clean_unused_topics(
 ) -> None:
     """Remove the queue files of topics that no longer exist."""
     done = _ask_at(namesrv, broker, cluster, lambda admin: admin.clean_unused_topics)
-    _show_success(done, as_json)
+    _print_success(done, as_json)
 
 
 def clean_expired_queues(
@@ -149,10 +150,11 @@ def clean_expired_queues(
 ) -> None:
     """Remove queue files whose messages have left the log."""
     done = _ask_at(namesrv, broker, cluster, lambda admin: admin.clean_expired_queues)
-    _show_success(done, as_json)
+    _print_success(done, as_json)
 
 
-def _show_success(addresses: list[str], as_json: bool) -> None:
+def _print_success(addresses: list[str], as_json: bool) -> None:
+    """Print `success`, or as JSON the addresses of the brokers that succeeded."""
     if as_json:
         print_json({"brokers": addresses})
     else:

@@ -80,6 +80,7 @@ def topic_route(
 
 
 def _route_lines(route: dict[str, Any]) -> list[str]:
+    """A route as columns, a line for each broker's queues, and a line with their sums."""
     from turbopump.net.wire.route import TopicRouteData
 
     read = TopicRouteData.from_json(route)  # the client has checked the form

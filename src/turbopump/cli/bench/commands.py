@@ -64,7 +64,7 @@ def producer(
     """Send messages, and measure throughput and latency."""
     from turbopump.cli.bench.plan import Plan
 
-    _refuse(trace_enable, acl_enable)
+    _refuse_unsupported(trace_enable, acl_enable)
     shape = _shape(
         encoding,
         no_unique_key,
@@ -116,7 +116,7 @@ def consumer(
     """Read the messages of a topic, from all its queues at once, and count them."""
     from turbopump.cli.bench.plan import Plan
 
-    _refuse(trace_enable, acl_enable)
+    _refuse_unsupported(trace_enable, acl_enable)
     plan = Plan(
         split_addresses(namesrv),
         topic,
@@ -183,6 +183,7 @@ def mixed(
 
 
 def _shape(encoding: options.HeaderEncoding, no_unique_key: bool, **fields: Any) -> "Shape":
+    """The form of a load's messages, with new UNIQ_KEYs unless `no_unique_key`."""
     from turbopump.cli.bench.frames import Shape
     from turbopump.cli.bench.run import unique_prefix
     from turbopump.net.wire.command import Codec
@@ -191,7 +192,8 @@ def _shape(encoding: options.HeaderEncoding, no_unique_key: bool, **fields: Any)
     return Shape(codec=Codec[encoding.name], unique_prefix=prefix, **fields)
 
 
-def _refuse(trace_enable: Switch, acl_enable: Switch) -> None:
+def _refuse_unsupported(trace_enable: Switch, acl_enable: Switch) -> None:
+    """Raise UserError if traces or signatures are requested."""
     for wanted, what in ((trace_enable, "-m true: traces"), (acl_enable, "-a true: signatures")):
         if wanted:
             raise UserError(f"{what} are not part of a load")
@@ -241,7 +243,7 @@ def _run(plan: "Plan", picture: Path | None, as_json: bool) -> None:
 
     if picture is not None:
         _check_picture(picture)
-    with _Progress() if sys.stderr.isatty() else nullcontext(_silent) as watch:
+    with _Progress() if sys.stderr.isatty() else nullcontext(_show_nothing) as watch:
         report = run_load(plan, watch)
     if as_json:
         print_json(report.to_json())
@@ -262,14 +264,15 @@ def _check_picture(path: Path) -> None:
         raise UserError(f"{path.absolute().parent} is no folder")
 
 
-def _silent(load: "Load") -> None:
-    """Show no progress: stderr is no terminal."""
+def _show_nothing(load: "Load") -> None:
+    """No-op, in place of `_Progress` if stderr is no terminal."""
 
 
 class _Progress:
     """A line on the terminal with the load's progress."""
 
     def __enter__(self) -> "Callable[[Load], None]":
+        """Begin the line; returns the function that updates it from a load."""
         from rich.console import Console
         from rich.live import Live
 

@@ -48,14 +48,16 @@ def open_corpus(path: Path) -> Corpus:
         raise UserError("datasets are little-endian, and this machine is not")
     for folder in (path / COLUMN, path):
         if (folder / "type.ninja").is_file():
-            return _corpus(path, *_mapped(folder))
+            return _checked_corpus(path, *_map_dataset(folder))
     files = _parquet_files(path)
     if not files:
         raise UserError(f"{path} is neither an mmap-ninja dataset nor Parquet")
-    return _corpus(path, *_unpacked(files))
+    return _checked_corpus(path, *_unpack(files))
 
 
-def _corpus(path: Path, data: memoryview, starts: memoryview, ends: memoryview) -> Corpus:
+def _checked_corpus(path: Path, data: memoryview, starts: memoryview, ends: memoryview) -> Corpus:
+    """A corpus of the dataset at `path`; raises UserError if it has no body, or a body reaches out
+    of `data`."""
     if not len(starts) or len(starts) != len(ends):
         raise UserError(f"{path} has no bodies")
     if min(starts) < 0 or min(map(sub, ends, starts)) < 0 or max(ends) > len(data):
@@ -63,7 +65,8 @@ def _corpus(path: Path, data: memoryview, starts: memoryview, ends: memoryview) 
     return Corpus(path, data, starts, ends, max(map(sub, ends, starts)))
 
 
-def _mapped(folder: Path) -> tuple[memoryview, memoryview, memoryview]:
+def _map_dataset(folder: Path) -> tuple[memoryview, memoryview, memoryview]:
+    """Map a RaggedMmap of bytes: (data, starts, ends) of its bodies. Raises UserError."""
     try:
         from mmap_ninja import RaggedMmap
     except ImportError:
@@ -86,24 +89,26 @@ def _mapped(folder: Path) -> tuple[memoryview, memoryview, memoryview]:
     return memoryview(data).cast("B"), memoryview(starts), memoryview(ends)
 
 
-def _view(file: IO[bytes]) -> memoryview:
+def _map_file(file: IO[bytes]) -> memoryview:
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     mapped.madvise(mmap.MADV_WILLNEED)
     return memoryview(mapped)
 
 
 def _parquet_files(path: Path) -> list[Path]:
+    """The Parquet files at `path`, a file or folder, sorted; [] if there are none."""
     if path.is_dir():
         found = path.rglob("*.parquet")
         return sorted(file for file in found if not file.name.startswith((".", "_")))
     return [path] if path.suffix == ".parquet" and path.is_file() else []
 
 
-def _unpacked(files: list[Path]) -> tuple[memoryview, memoryview, memoryview]:
+def _unpack(files: list[Path]) -> tuple[memoryview, memoryview, memoryview]:
+    """Copy the bodies of Parquet files into a temporary file, and map it: (data, starts, ends)."""
     places = array("q", [0])
     with tempfile.TemporaryFile(prefix="turbopump-replay-") as data, tempfile.TemporaryFile() as at:
         end = 0
-        for bodies in _batches(files):
+        for bodies in _read_parquet(files):
             for body in bodies:
                 end += data.write(body)
                 places.append(end)
@@ -114,11 +119,11 @@ def _unpacked(files: list[Path]) -> tuple[memoryview, memoryview, memoryview]:
             return memoryview(b""), memoryview(b"").cast("q"), memoryview(b"").cast("q")
         data.flush()
         at.flush()
-        offsets = _view(at).cast("q")
-        return _view(data), offsets[:-1], offsets[1:]
+        offsets = _map_file(at).cast("q")
+        return _map_file(data), offsets[:-1], offsets[1:]
 
 
-def _bodies(types: Any) -> tuple[Callable[[Any], bool], ...]:
+def _bytes_types(types: Any) -> tuple[Callable[[Any], bool], ...]:
     """Arrow's tests for column types that consist of bytes."""
     return (
         *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
@@ -126,7 +131,9 @@ def _bodies(types: Any) -> tuple[Callable[[Any], bool], ...]:
     )
 
 
-def _batches(files: list[Path]) -> Iterator[list[Any]]:
+def _read_parquet(files: list[Path]) -> Iterator[list[Any]]:
+    """Yield the bodies of Parquet files, in batches, without nulls. Raises UserError for a file
+    without a column of bytes named `body`."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -138,7 +145,7 @@ def _batches(files: list[Path]) -> Iterator[list[Any]]:
                 if COLUMN not in file.schema_arrow.names:
                     raise UserError(f"{path} has no column {COLUMN}")
                 kind = file.schema_arrow.field(COLUMN).type
-                if not any(is_kind(kind) for is_kind in _bodies(pa.types)):
+                if not any(is_kind(kind) for is_kind in _bytes_types(pa.types)):
                     raise UserError(f"{path} has a column {COLUMN} of {kind}, not of bytes")
                 for batch in file.iter_batches(BATCH_ROWS, columns=[COLUMN]):
                     yield [

@@ -42,7 +42,7 @@ the frame of opaque, born time, key, UNIQ_KEY's serial and queue offset, codec);
 
 @dataclass(frozen=True)
 class Shape:
-    """Form of a load's messages."""
+    """The form of a load's messages and requests: body size, batch, keys, tags, properties."""
 
     size: int = 128
     """Bytes of a body."""
@@ -66,7 +66,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Parts:
-    """Values of the variable parts of a frame."""
+    """Values of the parts of a frame that differ between requests: opaque, serial, times."""
 
     opaque: int = OPAQUE_BASE
     born_ms: int = BORN_MS
@@ -77,7 +77,8 @@ class Parts:
 
 @dataclass
 class Templates:
-    """Consecutive frames in `texts`, with a row for each."""
+    """Request frames of a load, one after the other in `texts`, and for each the positions of its
+    variable parts."""
 
     texts: bytearray = field(default_factory=bytearray)
     rows: list[Row] = field(default_factory=list)
@@ -136,6 +137,7 @@ def padding(size: int) -> dict[str, str]:
 
 
 def _properties(shape: Shape, parts: Parts, tag: int) -> dict[str, str]:
+    """The properties of a load's message with these variable parts and tag number."""
     values: dict[str, str] = {}
     if shape.keys:
         values[KEYS] = parts.seconds
@@ -187,7 +189,7 @@ def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, 
             batch=shape.batch > 1,
             broker_name=queue.broker_name,
         )
-        frame = _frame(Command(code, fields=write_send(code, header)), shape.codec, parts)
+        frame = _encode_frame(Command(code, fields=write_send(code, header)), shape.codec, parts)
         return (len(frame) - LENGTH_SIZE + body).to_bytes(LENGTH_SIZE, "big") + frame[LENGTH_SIZE:]
 
     widths = (queue.topic, queue.broker_name, str(queue.queue_id), str(tag))
@@ -215,12 +217,13 @@ def add_pull(
             expression_type="TAG",
             broker_name=queue.broker_name,
         )
-        return _frame(new_request(RequestCode.PULL_MESSAGE, header), codec, parts)
+        return _encode_frame(new_request(RequestCode.PULL_MESSAGE, header), codec, parts)
 
     widths = (queue.topic, queue.broker_name, str(queue.queue_id))
     return templates.add(codec, ("pull", *map(len, widths)), make)
 
 
-def _frame(command: Command, codec: Codec, parts: Parts) -> bytes:
+def _encode_frame(command: Command, codec: Codec, parts: Parts) -> bytes:
+    """Encode a request as a frame, with the opaque of `parts`."""
     command.codec, command.opaque = codec, parts.opaque
     return b"".join(bytes(part) for part in encode(command))

@@ -22,7 +22,7 @@ class HeaderEncoding(Enum):
 
 
 class BenchBegin(Enum):
-    """Position at which a consumer begins."""
+    """Where the consumer of a load begins to read: first or last message."""
 
     FIRST = "first"
     """The first message of each queue."""
@@ -30,33 +30,37 @@ class BenchBegin(Enum):
     """The end of each queue when the command starts."""
 
 
-def _count(*names: str, help: str, least: int = 1, most: int = INT32_MAX) -> Any:
+def _count_option(*names: str, help: str, least: int = 1, most: int = INT32_MAX) -> Any:
     return typer.Option(*names, min=least, max=most, metavar="N", help=help)
 
 
-def _switch(*names: str, help: str, hidden: bool = False) -> Any:
+def _switch_option(*names: str, help: str, hidden: bool = False) -> Any:
     return typer.Option(*names, help=help, hidden=hidden)
 
 
-def _seconds(name: str, help: str) -> Any:
+def _seconds_option(name: str, help: str) -> Any:
     return typer.Option(name, min=0, metavar="SECONDS", help=help)
 
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.")]
 Threads = Annotated[
-    int, _count("-w", "--threadCount", "--connections", help="Connections, one request each.")
+    int,
+    _count_option("-w", "--threadCount", "--connections", help="Connections, one request each."),
 ]
-Size = Annotated[int, _count("-s", "--messageSize", help="Bytes of a body.")]
-KeyEnable = Annotated[Switch, _switch("-k", "--keyEnable", help="Add a key: the time in seconds.")]
+Size = Annotated[int, _count_option("-s", "--messageSize", help="Bytes of a body.")]
+KeyEnable = Annotated[
+    Switch, _switch_option("-k", "--keyEnable", help="Add a key: the time in seconds.")
+]
 PropertySize = Annotated[
-    int, _count("-p", "--propertySize", help="Bytes of user properties, at least.", least=0)
+    int, _count_option("-p", "--propertySize", help="Bytes of user properties, at least.", least=0)
 ]
 TagCount = Annotated[
-    int, _count("-l", "--tagCount", help="Number of tags used in rotation, 0: none.", least=0)
+    int,
+    _count_option("-l", "--tagCount", help="Number of tags used in rotation, 0: none.", least=0),
 ]
 Messages = Annotated[
     int,
-    _count(
+    _count_option(
         "-q",
         "--messageNum",
         "--messages",
@@ -65,23 +69,28 @@ Messages = Annotated[
         most=INT64_MAX,
     ),
 ]
-DelayEnable = Annotated[Switch, _switch("-d", "--delayEnable", help="Send delayed messages.")]
-DelayLevel = Annotated[int, _count("-e", "--delayLevel", help="Level of the delay.")]
+DelayEnable = Annotated[
+    Switch, _switch_option("-d", "--delayEnable", help="Send delayed messages.")
+]
+DelayLevel = Annotated[int, _count_option("-e", "--delayLevel", help="Level of the delay.")]
 AsyncEnable = Annotated[
-    Switch, _switch("-y", "--asyncEnable", help="One connection, 256 in flight, unless given.")
+    Switch,
+    _switch_option("-y", "--asyncEnable", help="One connection, 256 in flight, unless given."),
 ]
 TraceEnable = Annotated[
-    Switch, _switch("-m", "--msgTraceEnable", help="Not supported.", hidden=True)
+    Switch, _switch_option("-m", "--msgTraceEnable", help="Not supported.", hidden=True)
 ]
-AclEnable = Annotated[Switch, _switch("-a", "--aclEnable", help="Not supported.", hidden=True)]
-Batch = Annotated[int, _count("-b", "--batchSize", "--batch", help="Messages per request.")]
+AclEnable = Annotated[
+    Switch, _switch_option("-a", "--aclEnable", help="Not supported.", hidden=True)
+]
+Batch = Annotated[int, _count_option("-b", "--batchSize", "--batch", help="Messages per request.")]
 Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="The consumer group.")]
 Suffix = Annotated[
-    Switch, _switch("-p", "--groupPrefixEnable", help="Append a number to the group's name.")
+    Switch, _switch_option("-p", "--groupPrefixEnable", help="Append a number to the group's name.")
 ]
 
 InFlight = Annotated[
-    int | None, _count("--in-flight", help="Requests in flight per connection; 1.")
+    int | None, _count_option("--in-flight", help="Requests in flight per connection; 1.")
 ]
 Rate = Annotated[
     float,
@@ -93,20 +102,23 @@ Rate = Annotated[
     ),
 ]
 Duration = Annotated[
-    float, _seconds("--duration", "Time to measure; 30 if there is no other limit.")
+    float, _seconds_option("--duration", "Time to measure; 30 if there is no other limit.")
 ]
-Warmup = Annotated[float, _seconds("--warmup", "Time before the measurement.")]
+Warmup = Annotated[float, _seconds_option("--warmup", "Time before the measurement.")]
 Header = Annotated[HeaderEncoding, typer.Option("--encoding", help="Encoding of request headers.")]
 NoUniqueKey = Annotated[
     bool, typer.Option("--no-unique-key", help="Omit the UNIQ_KEY that clients set.")
 ]
-Queues = Annotated[int, _count("--queues", help="Queues of a topic that is created.")]
-Topics = Annotated[int, _count("--topics", help="Number of topics: TOPIC-0, TOPIC-1 ...")]
+Queues = Annotated[int, _count_option("--queues", help="Queues of a topic that is created.")]
+Topics = Annotated[int, _count_option("--topics", help="Number of topics: TOPIC-0, TOPIC-1 ...")]
 PullConnections = Annotated[
-    int, _count("-w", "--threadCount", "--connections", help="Connections; they share the queues.")
+    int,
+    _count_option(
+        "-w", "--threadCount", "--connections", help="Connections; they share the queues."
+    ),
 ]
-Consumers = Annotated[int, _count("--consumers", help="Connections that pull.")]
-PullSize = Annotated[int, _count("--pull-size", help="Maximum messages per pull.")]
+Consumers = Annotated[int, _count_option("--consumers", help="Connections that pull.")]
+PullSize = Annotated[int, _count_option("--pull-size", help="Maximum messages per pull.")]
 From = Annotated[
     BenchBegin, typer.Option("--from", help="Begin at the first message, or after the last.")
 ]

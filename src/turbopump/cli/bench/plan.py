@@ -24,7 +24,8 @@ HEADER_ROOM = 65_536  # bytes of a frame reserved for its header
 
 @dataclass(frozen=True)
 class Plan:
-    """A load: senders, pullers, rate, duration."""
+    """The plan of a load: connections that send and pull, message form, rate, and duration or
+    number of messages."""
 
     namesrv: list[str]
     """`host:port` of the name servers."""

@@ -33,7 +33,7 @@ def code_name(code: int) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """The figures of all senders, or of all pullers."""
+    """The measurements of all senders of a load, or of all pullers."""
 
     messages: int
     """Messages in the measured time, without warm-up."""
@@ -58,8 +58,8 @@ class Section:
 
     @classmethod
     def from_load(cls, load: Load, kind: int, follow: bool) -> "Section":
-        """Collect the figures of `kind` (native.SEND or native.PULL) from a finished load; `follow`
-        as in Plan."""
+        """Collect the measurements of `kind` (native.SEND or native.PULL) from a finished load;
+        `follow` as in Plan."""
         found = load.counters(kind)
         rows = [row[kind] for row in load.rows()]
         latency = {name: load.latency(kind, share) / 1000 for name, share in SHARES.items()}
@@ -99,7 +99,7 @@ class Section:
         return self.messages / self.duration_s if self.duration_s else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures as a member of the JSON result."""
+        """Return the measurements as a member of the JSON result."""
         made: dict[str, Any] = {
             "messages": self.messages,
             "all_messages": self.all_messages,
@@ -116,30 +116,31 @@ class Section:
         return {**made, "series": self.series}
 
     def lines(self, name: str) -> list[str]:
-        """Return the figures as lines for people, the first one beginning with `name`."""
+        """Return the measurements as lines for people, the first one beginning with `name`."""
         speed = self.bytes / self.duration_s / (1 << 20) if self.duration_s else 0.0
         shown = [
             f"{name}: {self.messages:,} messages in {self.duration_s:.2f} s,"
             f" {self.messages_per_s:,.0f} a second, {speed:,.1f} MiB/s",
-            f"  latency   {_percentiles(self.latency_us)}",
+            f"  latency   {_percentiles_text(self.latency_us)}",
         ]
         if self.delivery_us:
-            shown.append(f"  delivery  {_percentiles(self.delivery_us)}")
+            shown.append(f"  delivery  {_percentiles_text(self.delivery_us)}")
         for code, count in self.errors.items():
             text = f": {self.remarks[code]}" if code in self.remarks else ""
-            shown.append(f"  {count:,} times {_error(code)}{text}")
+            shown.append(f"  {count:,} times {_code_text(code)}{text}")
         return shown
 
 
-def _percentiles(values: dict[str, float]) -> str:
-    return "  ".join(f"{name} {_time(value)}" for name, value in values.items())
+def _percentiles_text(values: dict[str, float]) -> str:
+    return "  ".join(f"{name} {_time_text(value)}" for name, value in values.items())
 
 
-def _time(us: float) -> str:
+def _time_text(us: float) -> str:
     return f"{us:,.0f} us" if us < 10_000 else f"{us / 1000:,.1f} ms"
 
 
-def _error(code: str) -> str:
+def _code_text(code: str) -> str:
+    """A response code's number as text, followed by its name if that is known."""
     known = {str(member.value): member.name for member in ResponseCode}
     return f"{code} {known[code]}" if code in known else code
 
@@ -175,7 +176,7 @@ class Outage:
         }
 
     def line(self) -> str:
-        """Return the figures as a line for people."""
+        """Return the outage as a line for people."""
         again = "not acknowledged again"
         if self.resumed_ms is not None:
             again = f"acknowledged again {self.resumed_ms:,.0f} ms after the first of them"
@@ -187,7 +188,8 @@ class Outage:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Report of a finished load."""
+    """The measurements of a finished load, of its sends and pulls, failovers, and lost
+    connections."""
 
     plan: Plan
     sections: dict[int, Section]
@@ -244,7 +246,7 @@ class LoadReport:
             if section.errors and not section.all_messages:
                 code = max(section.errors, key=lambda it: section.errors[it])
                 text = section.remarks.get(code, "")
-                raise CommandFailed(f"nothing but errors, {_error(code)}: {text}".rstrip(": "))
+                raise CommandFailed(f"nothing but errors, {_code_text(code)}: {text}".rstrip(": "))
         if self.queues_unread:
             raise CommandFailed(f"{self.queues_unread} queues could not be read to their end")
         if self.is_late:

@@ -60,10 +60,10 @@ def run_load(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     with closing(links), select.epoll() as epoll:
         load = _prepare(plan, found, links)
         thread = _Runner(load, epoll.fileno())
-        with _interrupt_stops(load):
+        with _stop_on_interrupt(load):
             thread.start()
             _wait(thread, load, watch, links)
-        return _report(plan, load, thread, len(links))
+        return _make_report(plan, load, thread, len(links))
 
 
 class _Runner(threading.Thread):
@@ -78,6 +78,7 @@ class _Runner(threading.Thread):
         self.finished = threading.Event()
 
     def run(self) -> None:
+        """Run the native loop to its end; sets `how` it ended and `cpu_s`."""
         try:
             self.how = self._load.run(self._epoll_fd)
             self.cpu_s = time.thread_time()
@@ -86,7 +87,7 @@ class _Runner(threading.Thread):
 
 
 @contextmanager
-def _interrupt_stops(load: Load) -> Iterator[None]:
+def _stop_on_interrupt(load: Load) -> Iterator[None]:
     """Let Ctrl-C only stop the load.
 
     As an exception it could occur after the loop has started and before anything waits for it.
@@ -119,9 +120,9 @@ def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
 
 
 def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
-    """Build the load with its connections."""
+    """Connect to the brokers and build the native load of a plan."""
     shape = plan.shape
-    body, unique_at, stride = _body(plan)
+    body, unique_at, stride = _request_body(plan)
     made = frames.Templates()
     senders = _senders(plan, found.sends, made, len(body))
     pulls, pullers = _pullers(plan, found.pulls, made)
@@ -166,9 +167,9 @@ def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
     return load
 
 
-def _body(plan: Plan) -> tuple[bytes, int, int]:
-    """The bytes that follow each request, and the positions of UNIQ_KEYs in them; empty with a
-    corpus."""
+def _request_body(plan: Plan) -> tuple[bytes, int, int]:
+    """(bytes that follow each send request, position of the first UNIQ_KEY's serial in them or 0,
+    bytes from one message to the next or 0); empty with a corpus."""
     if plan.corpus is not None:
         return b"", 0, 0
     content = plan.body if plan.body is not None else frames.random_body(plan.shape.size)
@@ -232,11 +233,13 @@ def _pullers(
 
 
 def _connect(links: Links, place: Place, is_sender: bool) -> int:
+    """Connect to the broker of a queue; returns the file descriptor."""
     queue = place.queue
     return links.connect(queue.broker_name, queue.topic, is_sender, place.address)
 
 
-def _report(plan: Plan, load: Load, thread: _Runner, connections: int) -> LoadReport:
+def _make_report(plan: Plan, load: Load, thread: _Runner, connections: int) -> LoadReport:
+    """The report of a finished load. Raises CommandFailed if the native loop failed."""
     if thread.how == native.SYSTEM:
         raise CommandFailed(f"epoll: {os.strerror(load.failure)}")
     kinds = [(native.SEND, plan.send_connections), (native.PULL, plan.pull_connections)]

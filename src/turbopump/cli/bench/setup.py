@@ -50,7 +50,7 @@ async def survey(plan: Plan, options: ClientOptions) -> Survey:
     await instance.acquire()
     try:
         async with Admin(plan.namesrv, client_options=options) as admin:
-            asking = _Asking(plan, instance, admin)
+            asking = _TopicQueries(plan, instance, admin)
             places = [await asking.topic(name) for name in plan.topic_names()[:1]]
             names = plan.topic_names()[1:]
             for at in range(0, len(names), TOPICS_AT_ONCE):
@@ -64,8 +64,8 @@ async def survey(plan: Plan, options: ClientOptions) -> Survey:
     )
 
 
-class _Asking:
-    """The queries about each topic of a plan."""
+class _TopicQueries:
+    """Queries routes and offsets of the topics of a plan, and creates missing topics."""
 
     def __init__(self, plan: Plan, instance: ClientInstance, admin: Admin) -> None:
         self._plan = plan
@@ -79,13 +79,15 @@ class _Asking:
         if route is None:
             if not self._plan.send_connections:
                 raise CommandFailed(f"there is no topic {name} to read")
-            route = await self._create(name)
+            route = await self._create_topic(name)
         sends = [Place(queue, route.brokers[queue.broker_name][0]) for queue in route.publish]
         if self._plan.send_connections and not sends:
             raise CommandFailed(f"no broker takes messages for topic {name}")
-        return sends, await self._pulls(route) if self._plan.pull_connections else []
+        return sends, await self._places_to_pull(route) if self._plan.pull_connections else []
 
-    async def _create(self, name: str) -> TopicRoute:
+    async def _create_topic(self, name: str) -> TopicRoute:
+        """Create a topic at all masters, and return its route once a name server has it.
+        Raises CommandFailed."""
         if not self._clusters:
             brokers = (await self._admin.cluster_list()).brokers
             self._clusters = sorted({line.cluster for line in brokers})
@@ -101,7 +103,9 @@ class _Asking:
             await asyncio.sleep(ROUTE_STEP_S)
         raise CommandFailed(f"topic {name} was created, but no name server knows it")
 
-    async def _pulls(self, route: TopicRoute) -> list[Place]:
+    async def _places_to_pull(self, route: TopicRoute) -> list[Place]:
+        """The queues of a topic that consumers can read, each with its broker and the offsets at
+        which pulls begin and end."""
         status = await self._admin.topic_status(route.topic)
         places = []
         for line in status.queues:

@@ -19,7 +19,9 @@ UNLIMITED_RATE = 1_000_000.0
 loop."""
 
 
-def _whole(least: int) -> Callable[[str, Any], int]:
+def _read_integer(least: int) -> Callable[[str, Any], int]:
+    """A reader (key, value) of whole numbers of at least `least`; it raises UserError."""
+
     def read(key: str, value: Any) -> int:
         if type(value) is not int or value < least:
             raise UserError(f"{key} is {value!r}: a whole number from {least} is expected")
@@ -28,32 +30,32 @@ def _whole(least: int) -> Callable[[str, Any], int]:
     return read
 
 
-def _number(key: str, value: Any) -> float:
+def _read_number(key: str, value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= NUMBER_MAX:
         raise UserError(f"{key} is {value!r}: a number from 0 is expected")
     return float(value)
 
 
-def _text(key: str, value: Any) -> str:
+def _read_text(key: str, value: Any) -> str:
     if not isinstance(value, str):
         raise UserError(f"{key} is {value!r}: text is expected")
     return value
 
 
 KEYS: dict[str, Callable[[str, Any], Any]] = {
-    "name": _text,
-    "topics": _whole(1),
-    "partitionsPerTopic": _whole(1),
-    "messageSize": _whole(1),
-    "payloadFile": _text,
-    "keyDistributor": _text,
-    "producersPerTopic": _whole(0),
-    "consumerPerSubscription": _whole(0),
-    "subscriptionsPerTopic": _whole(0),
-    "producerRate": _number,
-    "testDurationMinutes": _number,
-    "warmupDurationMinutes": _number,
+    "name": _read_text,
+    "topics": _read_integer(1),
+    "partitionsPerTopic": _read_integer(1),
+    "messageSize": _read_integer(1),
+    "payloadFile": _read_text,
+    "keyDistributor": _read_text,
+    "producersPerTopic": _read_integer(0),
+    "consumerPerSubscription": _read_integer(0),
+    "subscriptionsPerTopic": _read_integer(0),
+    "producerRate": _read_number,
+    "testDurationMinutes": _read_number,
+    "warmupDurationMinutes": _read_number,
 }
 """Known keys of a workload file, with the functions that check their values."""
 

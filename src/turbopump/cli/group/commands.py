@@ -33,7 +33,7 @@ app = typer.Typer(no_args_is_help=True, help="Stop, kill and start single nodes 
 @app.command("list")
 def list_nodes(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
     """List all nodes: state, pid, address, role and configuration file."""
-    nodes = _ask(data, "list")
+    nodes = _request(data, "list")
     if as_json:
         for node in nodes:
             print_json(node)
@@ -52,30 +52,33 @@ def list_nodes(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
 @app.command()
 def kill(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
     """Kill a node at once, as `kill -9` does: it cannot save its state."""
-    _act("kill", name, data, as_json)
+    _print_act("kill", name, data, as_json)
 
 
 @app.command()
 def stop(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
     """Stop a node in order: it saves its state first."""
-    _act("stop", name, data, as_json)
+    _print_act("stop", name, data, as_json)
 
 
 @app.command()
 def start(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
     """Start a node again; returns when it serves."""
-    _act("start", name, data, as_json)
+    _print_act("start", name, data, as_json)
 
 
-def _act(what: str, name: str, data: Path, as_json: bool) -> None:
-    done = _ask(data, what, name)
+def _print_act(what: str, name: str, data: Path, as_json: bool) -> None:
+    """Let `turbopump up` do `what` (start, stop, kill) with a node, and print the node's
+    new state."""
+    done = _request(data, what, name)
     if as_json:
         print_json(done)
     else:
         print_lines([f"{done['node']} (pid {done['pid']}): {done['state']}"])
 
 
-def _ask(data: Path, what: str, name: str = "") -> Any:
+def _request(data: Path, what: str, name: str = "") -> Any:
+    """Send a request to the `turbopump up` of the data folder, and return its result."""
     from turbopump.cli.group.control import ask
 
     return ask(data, {"do": what, "node": name})

@@ -40,9 +40,9 @@ class Control:
 
     async def start(self) -> None:
         """Listen. Raises UserError if another process serves this folder."""
-        if asks_somebody(self._data):
+        if is_served(self._data):
             raise UserError(f"turbopump up runs already with the data folder {self._data}")
-        with _short(self._data) as path, socket.socket(socket.AF_UNIX) as made:
+        with _short_path(self._data) as path, socket.socket(socket.AF_UNIX) as made:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             made.bind(path)
@@ -60,6 +60,7 @@ class Control:
             os.unlink(self._data / SOCKET)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the request of a connection, and close it."""
         try:
             response: dict[str, Any]
             try:
@@ -108,7 +109,7 @@ def ask(data: Path, question: dict[str, Any]) -> Any:
     return response["answer"]
 
 
-def asks_somebody(data: Path) -> bool:
+def is_served(data: Path) -> bool:
     """Whether a process listens at the socket of a data folder."""
     try:
         with _connected(data):
@@ -119,13 +120,14 @@ def asks_somebody(data: Path) -> bool:
 
 @contextmanager
 def _connected(data: Path) -> Iterator[socket.socket]:
-    with _short(data) as path, socket.socket(socket.AF_UNIX) as made:
+    """Yield a socket that is connected to the `turbopump up` of the data folder. Raises OSError."""
+    with _short_path(data) as path, socket.socket(socket.AF_UNIX) as made:
         made.connect(path)
         yield made
 
 
 @contextmanager
-def _short(data: Path) -> Iterator[str]:
+def _short_path(data: Path) -> Iterator[str]:
     """The socket's path through an open descriptor of its folder: the real path may exceed the
     limit of a socket's name."""
     folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)

@@ -54,6 +54,8 @@ class GroupError(CommandFailed):
 
 @dataclass(slots=True)
 class _Node:
+    """A node of the group, and its process while it runs."""
+
     file: NodeFile
     state: str = "stopped"
     """starting, running, stopped (on request), killed (on request) or failed (exit by itself)."""
@@ -106,11 +108,11 @@ class Processes:
         brokers = [node for node in nodes if node.file.kind == BROKER]
         try:
             await self._start(nodes[0])
-            await _all(self._start(node) for node in controllers)
+            await _await_all(self._start(node) for node in controllers)
             if controllers:
                 await self._start(brokers[0])  # alone, so that it gets the first broker id
-            await _all(self._start(node) for node in brokers if not node.pid)
-            await self._until_there_is_a_master()
+            await _await_all(self._start(node) for node in brokers if not node.pid)
+            await self._await_master()
         except BaseException:
             await self.stop()
             raise
@@ -120,7 +122,7 @@ class Processes:
         self._stopping = True
         nodes = list(self._nodes.values())
         for kinds in ((BROKER,), (CONTROLLER,)):
-            await _all(self._end(node) for node in nodes if node.file.kind in kinds)
+            await _await_all(self._end(node) for node in nodes if node.file.kind in kinds)
         await self._end(nodes[0])
 
     # Requests of `turbopump node`
@@ -135,30 +137,30 @@ class Processes:
         async with self._busy:
             if self._stopping:
                 raise GroupError("the group is being stopped")
-            node = await self._named(name)
+            node = await self._node_named(name)
             if what == "start":
                 if node.pid:
                     raise GroupError(f"{node.file.name} runs already, pid {node.pid}")
                 await self._start(node)
-                return self._line(node)
+                return self._node_json(node)
             pid = node.pid
             if not pid:
                 raise GroupError(f"{node.file.name} does not run")
             await self._end(node, signal.SIGKILL if what == "kill" else signal.SIGTERM)
-            return {**self._line(node), "pid": pid}
+            return {**self._node_json(node), "pid": pid}
 
     async def lines(self) -> list[dict[str, Any]]:
         """Return every node with its state as a JSON object, in the order of their start; brokers
         with the role in the name server, "" if unknown."""
         roles = await self._roles()
         return [
-            {**self._line(node), "role": roles.get(node.file.address, "") if node.pid else ""}
+            {**self._node_json(node), "role": roles.get(node.file.address, "") if node.pid else ""}
             for node in self._nodes.values()
         ]
 
     async def brokers(self) -> list[dict[str, Any]]:
         """Return the registered brokers in the form of the ready event, the master first."""
-        ids = await self._ids()
+        ids = await self._registered_ids()
         found = [
             {
                 "name": ids[node.file.address][0],
@@ -173,7 +175,8 @@ class Processes:
         ]
         return sorted(found, key=lambda broker: (broker["id"], broker["node"]))
 
-    def _line(self, node: _Node) -> dict[str, Any]:
+    def _node_json(self, node: _Node) -> dict[str, Any]:
+        """A node with its state as a JSON object."""
         return {
             "node": node.file.name,
             "state": node.state,
@@ -182,7 +185,8 @@ class Processes:
             "config": str(node.file.path),
         }
 
-    async def _named(self, name: str) -> _Node:
+    async def _node_named(self, name: str) -> _Node:
+        """The node with this name, or for MASTER the current master. Raises GroupError."""
         node = self._nodes.get(name)
         if node is None and name == MASTER:
             roles = await self._roles()
@@ -201,7 +205,7 @@ class Processes:
             raise GroupError(f"there is no node {name}; there are {known}")
         return node
 
-    async def _ids(self) -> dict[str, tuple[str, int]]:
+    async def _registered_ids(self) -> dict[str, tuple[str, int]]:
         """Broker name and id by address, from the name server; empty if it does not respond."""
         namesrv = next(iter(self._nodes.values())).file.address
         try:
@@ -212,13 +216,15 @@ class Processes:
         return {line.address: (line.broker_name, line.broker_id) for line in listed}
 
     async def _roles(self) -> dict[str, str]:
-        ids = await self._ids()
+        """Role ("master" or "slave") by address of each broker, from the name server."""
+        ids = await self._registered_ids()
         return {address: "slave" if number else MASTER for address, (_, number) in ids.items()}
 
-    async def _until_there_is_a_master(self) -> None:
+    async def _await_master(self) -> None:
+        """Wait until all brokers are registered and one is the master. Raises GroupError."""
         wanted = {node.file.address for node in self._nodes.values() if node.file.kind == BROKER}
         for _ in range(int(GROUP_TIMEOUT_S / POLL_S)):
-            ids = await self._ids()
+            ids = await self._registered_ids()
             if wanted <= ids.keys() and any(not ids[address][1] for address in wanted):
                 return
             await asyncio.sleep(POLL_S)
@@ -260,7 +266,7 @@ class Processes:
         node.state, node.wanted = "starting", "failed"
         node.heard_s = asyncio.get_running_loop().time()
         node.watch = asyncio.create_task(self._watch(node, node.process))
-        await self._until_ready(node)
+        await self._await_ready(node)
         if not node.is_ready.is_set():
             late = node.pid
             code = node.process.returncode
@@ -273,7 +279,8 @@ class Processes:
             failure.exit_code = BAD_INPUT if code == BAD_INPUT else FAILED
             raise failure
 
-    async def _until_ready(self, node: _Node) -> None:
+    async def _await_ready(self, node: _Node) -> None:
+        """Wait until a node is ready or has exited, or reported nothing for READY_S."""
         loop = asyncio.get_running_loop()
         waits = [asyncio.create_task(each.wait()) for each in (node.is_ready, node.has_exited)]
         try:
@@ -306,10 +313,11 @@ class Processes:
         self._notify({**ended, "code": code})
 
     def _on_event(self, node: _Node, event: dict[str, Any]) -> None:
+        """Handle an event of a node's process: it is ready, or has made progress."""
         if event.get("event") == "ready":
             node.state = "running"
             node.is_ready.set()
-            self._notify({"event": "node", **self._line(node)})
+            self._notify({"event": "node", **self._node_json(node)})
         elif event.get("event") != "stopped":
             self._notify({**event, "node": node.file.name})
 
@@ -331,7 +339,7 @@ class Processes:
             await node.has_exited.wait()
 
 
-async def _all(works: Any) -> None:
+async def _await_all(works: Any) -> None:
     """Wait for all coroutines, then raise the first error."""
     for ended in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(ended, BaseException):

@@ -57,11 +57,11 @@ class ProxySidecar:
             await self._node.stop()
 
 
-def beside_of(
+def sidecar_of(
     cluster: "Cluster", host: str, port: int, namesrv: Callable[[], str] | None = None
 ) -> ProxySidecar:
-    """Make a proxy, not started, for a cluster, with the cluster's certificates, and by TLS if the
-    brokers require it.
+    """Make the proxy that runs beside a cluster, not started, with the cluster's certificates, and
+    by TLS if the brokers require it.
 
     `namesrv` returns the name server's address if it runs in another process.
     """

@@ -10,7 +10,7 @@ from turbopump.cli.errors import UserError
 from turbopump.cli.group.control import Control
 from turbopump.cli.group.files import write_files
 from turbopump.cli.group.processes import Processes
-from turbopump.cli.group.proxy_sidecar import beside_of
+from turbopump.cli.group.proxy_sidecar import sidecar_of
 from turbopump.cli.output import columns, print_json, print_lines
 from turbopump.cli.run_command import client_options, run
 from turbopump.cli.serve import NodeGroup, serve
@@ -37,7 +37,7 @@ def up_processes(
     if proxy_port is None:
         run(serve(group, group.announce))
         return
-    beside = beside_of(cluster, host, proxy_port, lambda: group.namesrv)
+    beside = sidecar_of(cluster, host, proxy_port, lambda: group.namesrv)
     run(serve(NodeGroup(group, beside), lambda: group.announce(beside.address)))
 
 
@@ -55,7 +55,7 @@ class _Group:
         self._nodes: list[dict[str, Any]] = []
         self._brokers: list[dict[str, Any]] = []
         self._processes: Processes | None = None
-        self._control = Control(cluster.data, self._answer)
+        self._control = Control(cluster.data, self._answer_request)
 
     async def start(self) -> None:
         """Start the control socket and all processes; after an error nothing runs."""
@@ -87,7 +87,8 @@ class _Group:
         finally:
             await self._control.stop()
 
-    async def _answer(self, question: dict[str, Any]) -> Any:
+    async def _answer_request(self, question: dict[str, Any]) -> Any:
+        """Execute a request of `turbopump node`, and return its result. Raises UserError."""
         what, name = question.get("do"), question.get("node")
         if self._processes is None:
             raise UserError("the group is being started")
@@ -98,6 +99,7 @@ class _Group:
         return await self._processes.act(what, name)
 
     def _notify(self, event: dict[str, Any]) -> None:
+        """Print an event of the processes; without --json only changes of nodes after the start."""
         if self._json:
             print_json(event)
         elif self._is_ready and event["event"] == "node":
@@ -128,7 +130,7 @@ class _Group:
                 }
             )
             return
-        where = _where(cluster.data)
+        where = _data_option(cluster.data)
         last = next(each["node"] for each in reversed(nodes) if _is_broker(each, self._brokers))
         print_lines(
             [
@@ -157,7 +159,8 @@ def _is_broker(node: dict[str, Any], brokers: list[dict[str, Any]]) -> bool:
     return any(each["node"] == node["node"] for each in brokers)
 
 
-def _where(data: Path) -> str:
+def _data_option(data: Path) -> str:
+    """The option --data for a command line, "" for the default folder."""
     return "" if data == Path("turbopump-data").absolute() else f" --data {data}"
 
 

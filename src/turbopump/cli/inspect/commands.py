@@ -197,8 +197,8 @@ class _Printer:
         self._damaged = False
 
     def readable(self, ones: list[Any], file_of: Callable[[Any], Any]) -> list[Any]:
-        """Return the files that have bytes; an empty file is reported as damage and cannot be
-        mapped."""
+        """Return the elements of `ones` whose file (`file_of`) has bytes; an empty file, which
+        cannot be mapped, is printed as damage."""
         from turbopump.cli.inspect.lines import damage_line
         from turbopump.engine.snapshot.inspect import Deviation
 
@@ -212,7 +212,7 @@ class _Printer:
         return kept
 
     def line(self, members: dict[str, Any]) -> None:
-        """Write `members` as a line; remember damage."""
+        """Write `members` as a line to stdout; a line about damage lets `end` fail."""
         self._damaged = self._damaged or members["t"] == "damage"
         sys.stdout.write(self._text(members) + "\n")
 
@@ -234,7 +234,7 @@ class _Printer:
         sys.stdout.write((separator if pieces else "") + ", ".join(pieces) + "}}\n")
 
     def end(self) -> None:
-        """End the command: exit code 1 after damage."""
+        """Flush stdout; ends the command with exit code 1 if damage was written."""
         sys.stdout.flush()
         if self._damaged:
             raise typer.Exit(FAILED)

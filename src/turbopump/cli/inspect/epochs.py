@@ -28,7 +28,7 @@ from turbopump.pyx.walk import walk
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A log's epochs."""
+    """The epoch list of a log, and where the log ends."""
 
     path: Path
     """The epoch file."""

@@ -69,23 +69,25 @@ def queue_files(path: Path) -> list[QueueFile]:
         return [_queue_file(path)]
     store = _store(path, *QUEUE_FOLDERS)
     kinds = [store / name for name in QUEUE_FOLDERS if (store / name).is_dir()] or [path]
-    found = [_queue_file(file) for kind in kinds for file in _numbered(_files_below(kind))]
+    found = [_queue_file(file) for kind in kinds for file in _with_numeric_name(_files_below(kind))]
     if not found:
         raise UserError(f"{path}: no file named by {QUEUE_NAME_DIGITS} digits is below it")
-    return sorted(found, key=_place)
+    return sorted(found, key=_sort_key)
 
 
-def _place(one: QueueFile) -> tuple[int, str, int, int]:
+def _sort_key(one: QueueFile) -> tuple[int, str, int, int]:
     return QUEUE_FOLDERS.index(one.kind), one.topic, one.queue_id, one.file.base
 
 
 def _store_files(path: Path, folder: str, digits: int) -> list[StoreFile]:
+    """The files with names of `digits` digits in the folder `folder` of the store at `path`, or
+    `path` itself if it is a file. Raises UserError."""
     _must_exist(path)
     if path.is_file():
         return [_store_file(path)]
     store = _store(path, folder)
     place = store / folder if (store / folder).is_dir() else path
-    files = sorted(_numbered(place.iterdir(), digits))
+    files = sorted(_with_numeric_name(place.iterdir(), digits))
     if not files:
         raise UserError(f"{place}: no file named by {digits} digits is in it")
     return [_store_file(file) for file in files]
@@ -113,12 +115,13 @@ def _files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(at, name) for name in names)
 
 
-def _numbered(files: Iterable[Path], digits: int = QUEUE_NAME_DIGITS) -> list[Path]:
+def _with_numeric_name(files: Iterable[Path], digits: int = QUEUE_NAME_DIGITS) -> list[Path]:
     named = (file for file in files if file.name.isdecimal() and len(file.name) == digits)
     return [file for file in named if file.is_file()]
 
 
 def _queue_file(path: Path) -> QueueFile:
+    """A queue file with the kind, topic and queue id of its path."""
     parts = path.absolute().parts
     kind = next((part for part in reversed(parts) if part in QUEUE_FOLDERS), QUEUE_FOLDERS[0])
     queue, topic = parts[-2], parts[-3] if len(parts) > 2 else ""
@@ -126,6 +129,7 @@ def _queue_file(path: Path) -> QueueFile:
 
 
 def _store_file(path: Path) -> StoreFile:
+    """A file of a store; its name is its first byte, if it is a number."""
     base = int(path.name) if path.name.isdecimal() else 0
     return StoreFile(str(path), path.name, base)
 

@@ -22,7 +22,7 @@ def log_line(line: found.LogLine) -> Members:
     """Build the line of `inspect log --json` for a record, a filler, an end or damage."""
     match line:
         case found.LogRecord():
-            return _record(line)
+            return _record_members(line)
         case found.Blank():
             return {"t": "blank", "offset": line.log_offset, "size": line.size}
         case found.LogFileEnd():
@@ -46,7 +46,7 @@ def log_line(line: found.LogLine) -> Members:
             return damage_line(line)
 
 
-def _record(line: found.LogRecord) -> Members:
+def _record_members(line: found.LogRecord) -> Members:
     record = line.record
     return {
         "t": "record",
@@ -87,13 +87,13 @@ def queue_line(line: found.QueueLine, topic: str, queue_id: int) -> Members:
     whose = {"topic": topic, "queue": queue_id}
     match line:
         case found.ConsumeQueueUnit():
-            return {"t": "cq", **whose, "index": line.index, **_unit(line)}
+            return {"t": "cq", **whose, "index": line.index, **_unit_members(line)}
         case found.BatchQueueUnit():
             return {
                 "t": "bcq",
                 **whose,
                 "index": line.index,
-                **_unit(line),
+                **_unit_members(line),
                 "storeTimestamp": line.store_timestamp_ms,
                 "baseOffset": line.base_queue_offset,
                 "count": line.count,
@@ -116,7 +116,7 @@ def queue_line(line: found.QueueLine, topic: str, queue_id: int) -> Members:
             return damage_line(line)
 
 
-def _unit(line: found.ConsumeQueueUnit | found.BatchQueueUnit) -> Members:
+def _unit_members(line: found.ConsumeQueueUnit | found.BatchQueueUnit) -> Members:
     return {"offset": line.log_offset, "size": line.size, "tagsCode": line.tags_code}
 
 
@@ -158,7 +158,9 @@ def text_of(members: Members) -> str:
         return f"DAMAGE {members['file']} position {members['position']}: {members['reason']}"
     if kind == "record":
         return _record_text(members)
-    shown = " ".join(f"{name}={_plain(value)}" for name, value in members.items() if name != "t")
+    shown = " ".join(
+        f"{name}={_plain_text(value)}" for name, value in members.items() if name != "t"
+    )
     return f"{kind} {shown}"
 
 
@@ -176,7 +178,9 @@ def _record_text(members: Members) -> str:
     ).rstrip()
 
 
-def _plain(value: object) -> object:
+def _plain_text(value: object) -> object:
+    """A value as text for people: "-" for None, `true` or `false` for a bool; others are returned
+    themselves."""
     if value is None:
         return "-"
     return str(value).lower() if isinstance(value, bool) else value

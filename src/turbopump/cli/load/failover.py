@@ -36,7 +36,7 @@ Addresses = Mapping[str, Mapping[int, str]]
 
 @dataclass(slots=True)
 class BrokerLink:
-    """A connection to a broker."""
+    """A connection of a load to a broker: its socket, and whether it sends or pulls."""
 
     broker_name: str
     topic: str
@@ -99,19 +99,21 @@ class Links:
         if not load.away and not is_silent:
             return
         self._asked_s = now_s
-        addresses = self._ask()
+        addresses = self._query_addresses()
         unreachable: set[str] = set()
         for number, link in enumerate(self._all):
             wanted = link.wanted(addresses)
             if wanted is None:
                 continue
             if load.is_away(number):
-                if wanted not in unreachable and not self._renew(load, number, wanted):
+                if wanted not in unreachable and not self._reconnect(load, number, wanted):
                     unreachable.add(wanted)
             elif is_silent and wanted != link.address:
                 load.drop(number)
 
-    def _renew(self, load: Load, number: int, address: str) -> bool:
+    def _reconnect(self, load: Load, number: int, address: str) -> bool:
+        """Replace the socket of connection `number` by a new one to `address`; False if
+        it cannot connect."""
         link = self._all[number]
         try:
             made = open_socket(address, ASK_S)
@@ -122,15 +124,16 @@ class Links:
         link.made, link.address = made, address
         return True
 
-    def _ask(self) -> Addresses:
+    def _query_addresses(self) -> Addresses:
         """Query the current addresses of the brokers; unknown brokers are left out."""
         topics = {link.broker_name: link.topic for link in self._all}
         try:
-            return run(failing_clearly(self._routes(sorted(set(topics.values())))))
+            return run(failing_clearly(self._query_routes(sorted(set(topics.values())))))
         except UserError:  # or CommandFailed: the name server is unreachable, too
             return {}
 
-    async def _routes(self, topics: list[str]) -> Addresses:
+    async def _query_routes(self, topics: list[str]) -> Addresses:
+        """Query the routes of topics; returns the addresses of their brokers by name and id."""
         instance = ClientInstance(self._namesrv, self._options)
         found: dict[str, Mapping[int, str]] = {}
         await instance.acquire()

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from turbopump.cli.admin.messages import _step, body_name, text_of
+from turbopump.cli.admin.messages import _trace_row, body_name, text_of
 from turbopump.net.client.admin.trace import TraceRecord
 from turbopump.net.client.messages import ReceivedMessage
 
@@ -81,11 +81,11 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_the_result_of_a_step(name: str) -> None:
     record, status = STEPS[name]
-    kind, group, host, when, cost, shown = _step(record)
+    kind, group, host, when, cost, shown = _trace_row(record)
     assert (kind, group, shown) == (record.kind, record.group or "-", status)
     assert (host, when, cost) == ("-", "-", "-"), "an unknown value is not 0"
 
 
 def test_a_step_that_took_no_time_says_so() -> None:
-    *_, cost, _status = _step(TraceRecord("Pub", timestamp_ms=0, cost_ms=0, is_success=True))
+    *_, cost, _status = _trace_row(TraceRecord("Pub", timestamp_ms=0, cost_ms=0, is_success=True))
     assert cost == "0ms"

@@ -85,11 +85,11 @@ def test_empty_queues_are_read_only_while_following() -> None:
 
 
 def test_bodies() -> None:
-    body, unique_at, stride = run._body(plan(shape=Shape(size=10)))
+    body, unique_at, stride = run._request_body(plan(shape=Shape(size=10)))
     assert (len(body), unique_at, stride) == (10, 0, 0)
-    assert run._body(plan(body=b"own")) == (b"own", 0, 0)
+    assert run._request_body(plan(body=b"own")) == (b"own", 0, 0)
     shape = Shape(size=3, batch=2, unique_prefix="0" * 20)
-    body, unique_at, stride = run._body(plan(shape=shape, body=b"own"))
+    body, unique_at, stride = run._request_body(plan(shape=shape, body=b"own"))
     assert body.count(b"own") == 2 and len(body) == 2 * stride
     assert (
         body[unique_at : unique_at + len(frames.SERIAL)]

@@ -88,7 +88,7 @@ def group(data: Path, as_json: bool = False) -> Any:
 
 async def asked(asked_group: Any, **question: Any) -> str:
     with pytest.raises(UserError) as raised:
-        await asked_group._answer(question)
+        await asked_group._answer_request(question)
     return str(raised.value)
 
 
@@ -98,8 +98,8 @@ def test_questions_are_passed_on(tmp_path: Path) -> None:
         asked_group = group(tmp_path)
         assert await asked(asked_group, do="list") == "the group is being started"
         await asked_group.start()
-        assert await asked_group._answer({"do": "list"}) == NODES
-        done = await asked_group._answer({"do": "kill", "node": "broker-a"})
+        assert await asked_group._answer_request({"do": "list"}) == NODES
+        done = await asked_group._answer_request({"do": "kill", "node": "broker-a"})
         assert done == {"node": "broker-a", "pid": 7, "state": "killed"}
         for bad in ({"do": "burn", "node": "a"}, {"do": "kill"}, {"do": "kill", "node": 5}, {}):
             assert await asked(asked_group, **bad) == "start, stop or kill a node, or list them"
@@ -174,8 +174,8 @@ def test_the_default_folder_is_not_repeated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert up_processes._where(tmp_path / "turbopump-data") == ""
-    assert up_processes._where(tmp_path / "other") == f" --data {tmp_path / 'other'}"
+    assert up_processes._data_option(tmp_path / "turbopump-data") == ""
+    assert up_processes._data_option(tmp_path / "other") == f" --data {tmp_path / 'other'}"
 
 
 def test_nodes_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:

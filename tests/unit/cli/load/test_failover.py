@@ -76,7 +76,7 @@ class World:
         self.made: list[socket.socket] = []
         monkeypatch.setattr(failover, "open_socket", self._open)
         monkeypatch.setattr(failover, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-        monkeypatch.setattr(Links, "_ask", self._ask)
+        monkeypatch.setattr(Links, "_query_addresses", self._ask)
         self.links = Links(["n:1"], ClientOptions())
         self.load: Any = Load()
 

@@ -271,11 +271,11 @@ def test_r8_figure_8() -> None:
     for peer, progress in raft.leading.peers.items():
         progress.match = 1 if peer in ("n1", "n2") else -1
     raft.member.committed = min(raft.member.committed, 0)
-    raft.leading._count()
+    raft.leading._commit_majority()
     assert raft.member.committed < 1, "entry 1 of term 2 is on three of five, and not committed"
     for peer in ("n1", "n2"):
         raft.leading.peers[peer].match = 2
-    raft.leading._count()
+    raft.leading._commit_majority()
     assert raft.member.committed == 2, "after an entry of its own term it is"
 
 

@@ -24,7 +24,7 @@ def test_has_quorum_ends_before_anybody_else_can_be_elected() -> None:
         heard = group.rafts[peer].member.heard_ms
         group.rafts[peer].on_tick(heard + 6000)
         assert group.rafts[peer].role is RaftRole.FOLLOWER
-        assert group.rafts[peer]._is_promised()
+        assert group.rafts[peer]._has_promised()
 
 
 def test_a_candidate_that_comes_back_deposes_no_leader() -> None:

@@ -12,7 +12,7 @@ from turbopump.controller.raft.votes import (
     decide_pre_vote,
     decide_vote,
     is_decided,
-    parse,
+    parse_votes,
 )
 
 R = VoteResult
@@ -128,7 +128,7 @@ def test_v7_term_below_the_log_tells_the_log_s() -> None:
 def test_the_result_of_a_round(
     results: list[VoteResult], known_max: int, parsed: tuple[ParseResult, Pause]
 ) -> None:
-    assert parse(results, known_max, 5, 2) == parsed
+    assert parse_votes(results, known_max, 5, 2) == parsed
 
 
 @pytest.mark.parametrize(

@@ -148,15 +148,15 @@ def test_numbers_of_the_machine(tmp_path: Path) -> None:
 def test_the_tail_of_a_file_ends_at_the_hole_behind_its_data(tmp_path: Path) -> None:
     files, path = RealFiles(), f"{tmp_path}/file"
     mapped = files.create(path, 1 << 20)
-    assert files.tail(path, 4096) == (0, b"")
+    assert files.read_tail(path, 4096) == (0, b"")
     mapped.reserve(0, 1 << 16)
     mapped.region.write(4096, b"page two")
-    start, data = files.tail(path, 1 << 16)
+    start, data = files.read_tail(path, 1 << 16)
     assert start == 0
     assert data.rstrip(b"\0") == bytes(4096) + b"page two"
     assert len(data) < 1 << 20
     mapped.region.write((1 << 20) - 3, b"end")
-    assert files.tail(path, 4) == ((1 << 20) - 4, b"\0end")
+    assert files.read_tail(path, 4) == ((1 << 20) - 4, b"\0end")
     mapped.close()
 
 

@@ -28,8 +28,8 @@ class Log:
         for took_ms in times_ms:
             for so_far_ms in range(TICK_MS, took_ms + 1, TICK_MS):
                 self.now_ms += TICK_MS
-                self.pace.under_way(so_far_ms, self.now_ms)
-            self.pace.ended(took_ms, self.now_ms)
+                self.pace.judge_running(so_far_ms, self.now_ms)
+            self.pace.judge_ended(took_ms, self.now_ms)
         return self.pace.slow
 
     def fast(self, for_ms: int, took_ms: int = 10) -> bool | None:
@@ -67,16 +67,16 @@ def test_three_in_a_row_are_slow() -> None:
 def test_the_third_slow_sync_counts_while_it_is_under_way() -> None:
     log = Log()
     log.sync(3000, 3000)
-    log.pace.under_way(SLOW_MS - 1, log.now_ms)
+    log.pace.judge_running(SLOW_MS - 1, log.now_ms)
     assert log.pace.slow is None
-    log.pace.under_way(SLOW_MS, log.now_ms)
+    log.pace.judge_running(SLOW_MS, log.now_ms)
     assert log.pace.slow is True
 
 
 def test_each_sync_counts_once() -> None:
     log = Log()
     for took_ms in range(0, 4900, 100):
-        log.pace.under_way(took_ms, log.now_ms)
+        log.pace.judge_running(took_ms, log.now_ms)
     assert log.sync(4900) is None
 
 

@@ -12,7 +12,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.lifecycle import disk_use
-from turbopump.engine.lifecycle.disk_use import DiskUse, Room
+from turbopump.engine.lifecycle.disk_use import DiskReport, DiskUse
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.types import PutStatus, StoreHealth
 
@@ -208,7 +208,7 @@ def test_reports_of_times_before_a_cut_are_void(tmp_path: Any) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"")
     config = StoreConfig(str(tmp_path))
-    use = DiskUse(RealFiles(), config, InlineDisk(), Room(0.0, (0, 0)))
+    use = DiskUse(RealFiles(), config, InlineDisk(), DiskReport(0.0, (0, 0)))
     use.ask([str(path), str(path) + "gone"])
     room = use.take()
     assert room is not None

@@ -107,7 +107,7 @@ def test_entries_and_their_ends() -> None:
     assert three.get(2) == EpochEntry(Epoch(2), LogOffset(300))
     assert three.get(4) is None
     assert [three.end_of(number) for number in range(3)] == [300, 500, LOG_OFFSET_MAX]
-    assert [three.at(LogOffset(o)) for o in (99, 100, 299, 300, 350, 500, 10**9)] == [
+    assert [three.index_at(LogOffset(o)) for o in (99, 100, 299, 300, 350, 500, 10**9)] == [
         None,
         0,
         0,
@@ -122,7 +122,7 @@ def test_entries_and_their_ends() -> None:
 def test_an_epoch_without_writes_is_kept() -> None:
     grown = epochs({1: 0}).appended(2, 0).appended(3, 0).appended(5, 700)
     assert grown == epochs({1: 0, 2: 0, 3: 0, 5: 700})
-    assert grown.at(LogOffset(0)) == 2  # the epoch that owns the byte
+    assert grown.index_at(LogOffset(0)) == 2  # the epoch that owns the byte
 
 
 def test_a_new_epoch_takes_the_place_of_those_behind_it() -> None:

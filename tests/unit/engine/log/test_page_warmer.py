@@ -20,14 +20,14 @@ NOW_MS = 1_700_000_000_000
 def touched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Ranges of the log that were touched; the pages are really touched."""
     ranges: list[tuple[int, int]] = []
-    touch = RealMappedFile.touch
+    touch = RealMappedFile.mark_dirty
 
     def note(self: RealMappedFile, start: int, end: int) -> None:
         base = int(Path(self.path).name)
         ranges.append((base + start, base + end))
         touch(self, start, end)
 
-    monkeypatch.setattr(RealMappedFile, "touch", note)
+    monkeypatch.setattr(RealMappedFile, "mark_dirty", note)
     return ranges
 
 

@@ -226,10 +226,10 @@ def test_no_more_are_kept_than_can_be_on_record(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(new_lives, "LIVES_MAX", 2)
     found = new_lives.NewLives()
     for name in "abc":
-        found.find(name, new_lives.NewLife(ZERO, LogOffset(9), 0))
-    found.find("a", new_lives.NewLife(LogOffset(5), LogOffset(7), 0))
-    assert list(found.all()) == ["a", "b"]
-    assert found.all()["a"].at == 0
+        found.add(name, new_lives.NewLife(ZERO, LogOffset(9), 0))
+    found.add("a", new_lives.NewLife(LogOffset(5), LogOffset(7), 0))
+    assert list(found.as_dict()) == ["a", "b"]
+    assert found.as_dict()["a"].at == 0
     assert found.first_seen(LogOffset(20)) == 9
     found.cut(LogOffset(9))
     assert not found

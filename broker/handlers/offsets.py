@@ -57,16 +57,18 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 class _Handlers:
+    """Handlers of the requests for offsets of groups and of queues."""
+
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
 
     def query(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """Answer 14 with the committed offset; code 22 lets the client apply its
-        consumeFromWhere."""
+        """Answer 14 with the committed offset, or 0 for a young queue; else QUERY_NOT_FOUND (22),
+        with which the client applies its consumeFromWhere."""
         header = read_header(QueryConsumerOffsetRequest, request.fields)
         known = self._broker.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if known >= 0:
-            return _found(request, known)
+            return _answer_offset(request, known)
         if header.set_zero_if_not_found is False:
             return new_response(
                 request,
@@ -76,7 +78,7 @@ class _Handlers:
         if self._is_young(header.topic, header.queue_id):
             # A new group on a young topic starts at the first message, whatever its
             # consumeFromWhere is.
-            return _found(request, QueueOffset(0))
+            return _answer_offset(request, QueueOffset(0))
         return new_response(
             request,
             ResponseCode.QUERY_NOT_FOUND,
@@ -94,6 +96,7 @@ class _Handlers:
         return later
 
     def _commit(self, request: Command, now_ms: int) -> Command:
+        """Commit the offset in the request, or refuse it; return the answer."""
         header = read_header(UpdateConsumerOffsetRequest, request.fields)
         broker, group, topic = self._broker, header.consumer_group, header.topic
         if broker.groups.get(group) is None:
@@ -156,7 +159,7 @@ class _Handlers:
         return new_response(request, ResponseCode.SUCCESS, header=body)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Whether message 0 of the queue still exists and is in memory."""
+        """Whether the queue's message 0 still exists and is in memory."""
         store = self._broker.store
         if store.min_queue_offset(topic, queue_id) > 0:
             return False
@@ -164,6 +167,7 @@ class _Handlers:
         return bool(units) and store.in_memory(units[0].log_offset)
 
 
-def _found(request: Command, queue_offset: QueueOffset) -> Command:
+def _answer_offset(request: Command, queue_offset: QueueOffset) -> Command:
+    """Build the successful answer to 14 with this offset."""
     header = QueryConsumerOffsetResponse(queue_offset)
     return new_response(request, ResponseCode.SUCCESS, header=header)

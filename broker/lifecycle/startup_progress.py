@@ -16,7 +16,7 @@ LOG_INTERVAL_MS = 5_000
 
 
 class StartupProgress:
-    """An opening in progress."""
+    """The progress of opening a store on another thread, passed to the loop."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class StartupProgress:
         self._given_up = True
 
     def _show(self, progress: Progress) -> None:
+        """Pass progress to `notify`, and log it each LOG_INTERVAL_MS; runs on the loop."""
         self._notify(progress)
         now_ms = self._steady_ms()
         if now_ms - self._logged_ms >= LOG_INTERVAL_MS:

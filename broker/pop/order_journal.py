@@ -39,7 +39,8 @@ class LoggedBatch(NamedTuple):
 
 
 class OrderJournal:
-    """Writes batches to the log, and restores them. Loop thread only; times are epoch ms."""
+    """Writes the outstanding batches of ordered pops to the log, and restores them from it. Loop
+    thread only; times are epoch ms."""
 
     def __init__(
         self, batches: OrderedBatches, log: ReviveLog, revive_queues: int, broker_name: str

@@ -107,6 +107,8 @@ class ReviveLog:
         now_ms: int,
         delivered_ms: int | None = None,
     ) -> Deferred[PutStatus]:
+        """Append a record that is due at `due_ms` now, through the timers or at once; resolves with
+        its status."""
         if names.PROPERTY_SEPARATOR in key:
             # a group whose name came from a file
             return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)

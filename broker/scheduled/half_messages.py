@@ -67,8 +67,8 @@ def renewed(record: Record, properties: dict[str, str]) -> NewMessage:
 
 
 def moved(record: Record, properties: dict[str, str]) -> NewMessage | None:
-    """Return the half message for another master, in the form in which a producer sends it: with
-    its real topic and queue id. None if it has no target."""
+    """Return the half message of a record for another master, in the form in which a producer sends
+    it: with its real topic and queue id. None if it has no target."""
     where = target(properties)
     if where is None:
         return None
@@ -87,6 +87,8 @@ def given_up(record: Record, properties: dict[str, str]) -> NewMessage:
 
 
 def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
+    """Make a copy of a record for a topic of transactions, with these properties but without
+    CRC32."""
     kept = {name: value for name, value in properties.items() if name != names.CRC32}
     return NewMessage(
         topic=topic,

@@ -16,7 +16,8 @@ from turbopump.engine.types import QueueOffset
 
 
 class TimerReading:
-    """The reading progress of a term. Loop thread only; times are epoch ms."""
+    """How far the queue of timers has been read in a term, and the time up to which timers may
+    therefore be delivered without missing a recall. Loop thread only; times are epoch ms."""
 
     def __init__(self) -> None:
         self._until_ms: int | None = None

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from turbopump.broker.ha.control import controller_protocol
-from turbopump.broker.ha.control.controller_protocol import BadResponse, GroupState, Name
+from turbopump.broker.ha.control.controller_protocol import BadResponse, BrokerGroupName, GroupState
 from turbopump.broker.ha.control.controllers import Controllers
 from turbopump.broker.ha.control.identity import Applied, IdentityFiles
 from turbopump.engine.deferred import Deferred
@@ -42,10 +42,11 @@ UNKNOWN_BROKER = frozenset(
 """Response codes of controllers that do not know the broker's id."""
 
 
-class _Elsewhere(Protocol):
-    """Runs writes in a disk thread: service.py."""
+class _DiskRunner(Protocol):
+    """Runs writes on a disk thread (service.py)."""
 
-    def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]: ...
+    def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]:
+        """Run `work`; resolves to None, or to the OSError that it raised."""
 
 
 class ControllerRegistration:
@@ -56,9 +57,9 @@ class ControllerRegistration:
         self,
         controllers: Controllers,
         files: IdentityFiles,
-        name: Name,
+        name: BrokerGroupName,
         wall_ms: Callable[[], int],
-        disk: _Elsewhere,
+        disk: _DiskRunner,
         on_doubt_reported: Callable[[], None],
     ) -> None:
         """`on_doubt_reported` is called in a disk thread when the controllers know that this broker

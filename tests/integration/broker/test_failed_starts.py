@@ -134,7 +134,7 @@ STEPS: list[tuple[Callable[[Path], Node], str]] = [
             "Store.open",
             "make_broker",
             "PeriodicTasks",
-            "BrokerNode._saved",
+            "BrokerNode._wait_until_saved",
             "ReplicationSetup",
             "ReplicationSetup.start",
             "request_table",

@@ -200,7 +200,7 @@ class BrokerNode:
         self._runs = True
         try:
             self._tick()
-            await self._name_servers.first()
+            await self._name_servers.await_first_registrations()
         except BaseException:
             await self._end()
             raise

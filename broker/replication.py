@@ -304,7 +304,7 @@ class ReplicationLag:
         if self._acked >= log_end:
             self._caught_up_ms = now_ms
 
-    def ms(self, log_end: LogOffset, now_ms: int) -> int:
+    def lag_ms(self, log_end: LogOffset, now_ms: int) -> int:
         """Return the lag in ms of the replica, while the master's log ends at `log_end`; 0 while
         the replica has the whole log."""
         return 0 if self._acked >= log_end else now_ms - self._caught_up_ms

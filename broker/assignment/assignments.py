@@ -190,7 +190,7 @@ class Assignments:
     def topics_changed(self, names: Sequence[str]) -> None:
         """Note that the number of queues of these topics on this broker has changed, or that they
         were deleted: their routes are requested again soon."""
-        self._routes.changed(names)
+        self._routes.refresh_changed(names)
 
     def tick(self) -> None:
         """Do periodic work, every 100 ms: compare changed groups, request due routes, force due

@@ -433,7 +433,7 @@ class CoordinatedTopics:
             return
         settling = entry.settling
         end_ms = self._wall_ms() if is_settled else 0
-        self._history.add(change.ended(end_ms, settling.overlap_ms, settling.unowned_ms))
+        self._history.add(change.with_end(end_ms, settling.overlap_ms, settling.unowned_ms))
 
 
 def compute(strategy: str, sharing: Sharing) -> Computed:

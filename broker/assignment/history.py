@@ -45,7 +45,7 @@ class AssignmentChange:
         """Number of members and queues after the change."""
         return len(self.after) + sum(map(len, self.after.values()))
 
-    def ended(self, end_ms: int, overlap_ms: int, unowned_ms: int) -> "AssignmentChange":
+    def with_end(self, end_ms: int, overlap_ms: int, unowned_ms: int) -> "AssignmentChange":
         """Return a copy with these results of the handover; `end_ms` is epoch ms, the others are
         durations in ms."""
         return replace(self, end_ms=end_ms, overlap_ms=overlap_ms, unowned_ms=unowned_ms)

@@ -119,9 +119,9 @@ class TopicRoutes:
         broker of it did not answer."""
         self._cache.refresh_soon(topic)
 
-    def changed(self, topics: Sequence[str]) -> None:
-        """Request the routes of this broker's changed topics in 500 ms: name servers are notified
-        of the change now, too."""
+    def refresh_changed(self, topics: Sequence[str]) -> None:
+        """Request the routes of these topics of this broker again in 500 ms, because they have
+        changed: name servers are notified of the change now, too."""
         for topic in topics:
             self._cache.refresh_later(topic)
 

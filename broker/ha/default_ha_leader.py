@@ -43,7 +43,7 @@ class DefaultHaLeader(MasterTerm):
                 link.machine.acked,
                 link.machine.next,
                 link.machine.acked >= 0 and end - link.machine.acked < self.group.gap_max,
-                behind_ms=self._behind[link.connection].ms(end, now_ms),
+                behind_ms=self._behind[link.connection].lag_ms(end, now_ms),
                 bytes_per_second=link.rate.per_second(now_ms),
             )
             for link in self.links.values()

@@ -122,7 +122,7 @@ class Follower:
         self.reconnects += self._lost
         self._lost = False
         self._waiting = True
-        self._log.get_ready().then(lambda error: self._ready(connection, error))
+        self._log.get_ready().then(lambda error: self._on_log_ready(connection, error))
 
     def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
         """Append bytes of the master to the log and acknowledge them; during disk work they are
@@ -163,8 +163,9 @@ class Follower:
 
     # Internals
 
-    def _ready(self, connection: int, error: Ended) -> None:
-        """Attach once the data for a handshake is durable; under SYNC_FLUSH sync the log first."""
+    def _on_log_ready(self, connection: int, error: Ended) -> None:
+        """Begin the handshake on the connection once the log's data for it is durable; under
+        SYNC_FLUSH the log is synced first."""
         if connection != self.connection or self.machine.state is State.SHUTDOWN:
             return
         if error is not None:

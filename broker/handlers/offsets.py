@@ -47,22 +47,22 @@ NOT_HERE: Final = "another broker of this group keeps offsets and locks now"
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of this module's request codes to the table, which must not have them
     yet."""
-    handlers = _Handlers(broker)
-    table.add(RequestCode.QUERY_CONSUMER_OFFSET, handlers.query)
-    table.add(RequestCode.UPDATE_CONSUMER_OFFSET, handlers.update)
-    table.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, handlers.search)
-    table.add(RequestCode.GET_MAX_OFFSET, handlers.maximum)
-    table.add(RequestCode.GET_MIN_OFFSET, handlers.minimum)
+    handlers = _OffsetHandlers(broker)
+    table.add(RequestCode.QUERY_CONSUMER_OFFSET, handlers.query_offset)
+    table.add(RequestCode.UPDATE_CONSUMER_OFFSET, handlers.update_offset)
+    table.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, handlers.search_offset)
+    table.add(RequestCode.GET_MAX_OFFSET, handlers.max_offset)
+    table.add(RequestCode.GET_MIN_OFFSET, handlers.min_offset)
     table.add(RequestCode.GET_EARLIEST_MSG_STORETIME, handlers.earliest_time)
 
 
-class _Handlers:
+class _OffsetHandlers:
     """Handlers of the requests for offsets of groups and of queues."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
 
-    def query(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    def query_offset(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 14 with the committed offset, or 0 for a young queue; else QUERY_NOT_FOUND (22),
         with which the client applies its consumeFromWhere."""
         header = read_header(QueryConsumerOffsetRequest, request.fields)
@@ -85,7 +85,7 @@ class _Handlers:
             "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
 
-    def update(self, request: Command, peer: Peer, now_ms: int) -> Response:
+    def update_offset(self, request: Command, peer: Peer, now_ms: int) -> Response:
         """Handle 15: commit an offset. A lower offset than the last is accepted where the group
         does not pop; a pending reset discards the commit."""
         response = self._commit(request, now_ms)
@@ -119,7 +119,7 @@ class _Handlers:
         broker.offsets.commit_consumed(group, topic, header.queue_id, queue_offset, now_ms)
         return new_response(request, ResponseCode.SUCCESS)
 
-    def search(self, request: Command, _peer: Peer, now_ms: int) -> Command:
+    def search_offset(self, request: Command, _peer: Peer, now_ms: int) -> Command:
         """Answer 29 with the queue offset for a store time; LOWER unless the header has UPPER."""
         header = read_header(SearchOffsetRequest, request.fields)
         upper = (header.boundary_type or "").upper() == Boundary.UPPER.name
@@ -132,13 +132,13 @@ class _Handlers:
         )
         return new_response(request, ResponseCode.SUCCESS, header=SearchOffsetResponse(found))
 
-    def maximum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    def max_offset(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 30 with the queue offset that the next message will get."""
         header = read_header(GetMaxOffsetRequest, request.fields)
         found = self._broker.store.max_queue_offset(header.topic, header.queue_id)
         return new_response(request, ResponseCode.SUCCESS, header=GetMaxOffsetResponse(found))
 
-    def minimum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    def min_offset(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 31 with the queue offset of the oldest message. An empty queue has 0, or -1 if it
         holds batches (RocketMQ: BatchConsumeQueue.getMinOffsetInQueue)."""
         header = read_header(GetMinOffsetRequest, request.fields)

@@ -217,7 +217,7 @@ class _Pull:
 
     def _answer_reset(self, allowed: _CheckedPull) -> Command | None:
         """Take the pending reset of the pull's queue, and return the answer PULL_OFFSET_MOVED with
-        its offset; None without a reset."""
+        its offset; None without a reset, or with useServerSideResetOffset=false."""
         header, broker = self._header, self._broker
         target = broker.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if target is None or not broker.config.use_server_side_reset_offset:

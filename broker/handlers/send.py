@@ -189,7 +189,7 @@ class SendHandler:
         if isinstance(outcome, Refusal):
             raise no_light_queues()
         if is_half and outcome.appended.status is PutStatus.PUT_OK:
-            broker.half_counts.prepared(draft.topic, now_ms)
+            broker.half_counts.count_prepared(draft.topic, now_ms)
         waits = waits_for_store(properties)
         handle = _recall_handle(broker, properties)
         return self._answer_put(
@@ -485,7 +485,7 @@ def topic_for_send(
     if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
         raise SendRefused(
             ResponseCode.INVALID_PARAMETER,
-            f"request queueId[{header.queue_id}] is illegal, {_describe(topic)}"
+            f"request queueId[{header.queue_id}] is illegal, {_topic_text(topic)}"
             f" Producer: {peer.address}",
         )
     return topic
@@ -508,7 +508,7 @@ def _create_topic(
     return created
 
 
-def _describe(topic: TopicConfig) -> str:
+def _topic_text(topic: TopicConfig) -> str:
     """The topic as RocketMQ prints it in remarks (TopicConfig.toString)."""
     bits = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
     perm = "".join(letter if topic.perm & bit else "-" for bit, letter in bits)

@@ -19,8 +19,8 @@ from turbopump.broker.scheduled.half_messages import (
     committed_flag,
     committed_properties,
     immunity_ms,
-    renewed,
-    target,
+    renewed_half,
+    target_of,
     unique_key,
 )
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
@@ -193,7 +193,7 @@ def _requested_half(broker: BrokerContext, header: EndTransactionRequest) -> Hal
     if record.queue_offset != header.tran_state_table_offset:
         return ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
     half = broker.transactions.half_at(QueueOffset(record.queue_offset))
-    if half is None or half.log_offset != at or target(half.properties) is None:
+    if half is None or half.log_offset != at or target_of(half.properties) is None:
         return ResponseCode.SYSTEM_ERROR, "The commit log offset wrong"
     if not _matches_ids(header, half):
         return ResponseCode.SYSTEM_ERROR, "The transaction id wrong"
@@ -231,7 +231,7 @@ def _commit(
 ) -> Command | Deferred[Command | None]:
     """Store the committed message of a half message, record the outcome, and answer once the
     message is safe."""
-    where, record = target(half.properties), half.record
+    where, record = target_of(half.properties), half.record
     assert where is not None, "the caller has checked the target"
     draft = Draft(
         topic=where[0],
@@ -281,10 +281,10 @@ def _answer_when_safe(
 
 def _count_end(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: bool) -> None:
     """Count the end of a half message in the topic's counts."""
-    where = target(half.properties)
+    where = target_of(half.properties)
     if where is not None:
         age_ms = max(now_ms - half.record.born_timestamp_ms, 0)
-        broker.half_counts.ended(where[0], is_committed, age_ms, now_ms)
+        broker.half_counts.count_ended(where[0], is_committed, age_ms, now_ms)
 
 
 def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
@@ -304,7 +304,7 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     half = None
     if record is not None and record.topic == GIVEN_UP_TOPIC.encode():
         half = broker.transactions.half_at(QueueOffset(record.queue_offset), GIVEN_UP_TOPIC)
-    if half is None or half.log_offset != at or target(half.properties) is None:
+    if half is None or half.log_offset != at or target_of(half.properties) is None:
         remark = f"no half message that was given up at log offset {at}"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     half = replace(half, queue_offset=QueueOffset(-1))  # its offset belongs to another queue
@@ -318,7 +318,7 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     properties = dict(half.properties)
     properties[names.TRANSACTION_CHECK_TIMES] = "0"
-    appended = broker.store.append(renewed(half.record, properties), now_ms)
+    appended = broker.store.append(renewed_half(half.record, properties), now_ms)
     if appended.status is not PutStatus.PUT_OK:
         return new_response(request, *failure_reply(appended.status, appended.reason))
     return _answer_when_safe(broker, request, Put(appended, permit))

@@ -140,7 +140,7 @@ class CounterSnapshot:
                 lag.group for lag in lags if broker.groups.is_system(lag.group)
             ),
             open_halves=broker.half_counts.open_counts(),
-            transaction_ends=broker.half_counts.ends(),
+            transaction_ends=broker.half_counts.end_counts(),
             timers=broker.timers.status(now_ms),
             waiting_timers=broker.timers.metrics.waiting(),
             timer_totals={
@@ -213,7 +213,7 @@ class _Collector:
         yield from self._clients()
         yield from self._lags()
         yield from self._timers()
-        yield from self._waiting()
+        yield from self._waiting_messages()
         yield from self._transactions()
         yield from self._replication()
         if self._snapshot.ha.leader is not None:
@@ -353,7 +353,7 @@ class _Collector:
             "turbopump_timer_next_due_seconds", "Unix time of the next timer", next_due
         )
 
-    def _waiting(self) -> Iterator["Metric"]:
+    def _waiting_messages(self) -> Iterator["Metric"]:
         """Yield the metrics of messages that wait for their delivery time, and of those lost."""
         shot = self._snapshot
         ages = [

@@ -106,7 +106,7 @@ def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 def _of_pops(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     """Return the rows about the consumer groups that pop, ordered by messages in flight (keys of
     this project; `top` reads them)."""
-    rates, in_flight = broker.statistics.pop_rates(), broker.pop.in_flight.counts(now_ms)
+    rates, in_flight = broker.statistics.pop_rates(), broker.pop.in_flight.counts_by_group(now_ms)
     if not rates and not in_flight:
         return {}
     table = {"popReviveBehind": str(broker.pop.behind_ms(now_ms))}

@@ -71,12 +71,12 @@ class PeriodicTasks:
         self._unsaved: set[str] = set()
         self._timers = self._chain("the delivery of timers", self._deliver_timers)
         self._chains = (
-            self._chain("the delivery of delayed messages", self._stepping(context.delay.step)),
+            self._chain("the delivery of delayed messages", self._step_of(context.delay.step)),
             self._chain(
-                "the check of half messages", self._stepping(context.transaction_checks.step)
+                "the check of half messages", self._step_of(context.transaction_checks.step)
             ),
             self._timers,
-            self._chain("the revival of popped messages", self._stepping(context.pop.step)),
+            self._chain("the revival of popped messages", self._step_of(context.pop.step)),
         )
         context.store.on_arrival(self._on_arrival)
         context.timers.on_ready = self._timers.run_soon
@@ -120,7 +120,7 @@ class PeriodicTasks:
         """Make the chain of a duty, which ends when the broker shuts down."""
         return StepChain(self._loop, name, step, lambda: self._context.shutting_down)
 
-    def _stepping(self, step: Callable[[int], bool]) -> Callable[[], int | None]:
+    def _step_of(self, step: Callable[[int], bool]) -> Callable[[], int | None]:
         """Return the step of a chain for `step(now_ms)`, which only returns whether it has more to
         do."""
         return lambda: PAUSE_MS if step(self._now_ms()) else None

@@ -113,7 +113,7 @@ class ReplicationSetup:
         self._now_ms = now_ms
         self.metadata = MetadataFollower(context, calls, log=log, pause=calls.pause)
         """Copying of the master's tables."""
-        log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
+        log.on_cut.append(lambda: self.metadata.on_truncated(now_ms()))
         self.service.on_link.append(self.metadata.link_changed)
         self._known_master: tuple[str, str] = ("", "")
         context.ha = self.service
@@ -241,10 +241,10 @@ class ReplicationSetup:
         """Whether clients must still wait although the term has begun, because replicas that may
         have acted are asked first."""
         if term is None:
-            acting.deposed()
+            acting.on_deposed()
             return False
         if self.membership is not None:
-            return acting.elected(term)
+            return acting.on_elected(term)
         return acting.waits_to_lead
 
     def _let_replicas_act(self) -> None:

@@ -96,7 +96,7 @@ class JournaledPop:
                 found |= 1 << index
         return found
 
-    def acknowledgement(self) -> Acknowledgement:
+    def to_acknowledgement(self) -> Acknowledgement:
         """Return the handled messages as a batch acknowledgement record, even for a single
         message."""
         return Acknowledgement(self.key, self.acked, is_batch=True)
@@ -104,7 +104,7 @@ class JournaledPop:
     def to_json(self) -> dict[str, Any]:
         """Return the note as an object of popNotes.json and of answers; `from_json` parses it."""
         value: dict[str, Any] = {
-            "ack": self.acknowledgement().body().decode(),
+            "ack": self.to_acknowledgement().body().decode(),
             "invisibleTime": self.invisible_ms,
             "number": self.number,
             "reviveQueueId": self.revive_queue_id,

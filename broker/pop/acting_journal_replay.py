@@ -79,7 +79,7 @@ class ActingJournalReplay:
         if note.check_point is not None:
             written.append(self._log.add_check_point(note.check_point, queue_id, now_ms))
         if note.acked:
-            ack, invisible_ms = note.acknowledgement(), note.invisible_ms
+            ack, invisible_ms = note.to_acknowledgement(), note.invisible_ms
             written.append(self._log.add_ack(ack, invisible_ms, queue_id, now_ms, delivered_ms))
         self._pending += len(written)
         for one in written:

@@ -92,7 +92,7 @@ class InFlight:
         if first is not None and now_ms - self._looked.setdefault(pair, now_ms) >= FORGET_MS:
             self._drop_expired(pair, now_ms)
 
-    def counts(self, now_ms: int) -> Counter[str]:
+    def counts_by_group(self, now_ms: int) -> Counter[str]:
         """Return, by group, the number of its messages in flight in all topics, without groups that
         have none. Expired counts are removed."""
         self._collect()

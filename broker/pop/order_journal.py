@@ -76,8 +76,8 @@ class OrderJournal:
                 self.write(queue, now_ms)
 
     def forget(self) -> None:
-        """Remove all batches, here and from OrderedBatches: the records of another master count,
-        not the local state."""
+        """Remove all batches, here and in OrderedBatches, because this broker's role changed: the
+        records of another master count, not the local state."""
         self._logged_ms.clear()
         self._batches.clear_all()
 

@@ -56,9 +56,10 @@ _NOTHING_HERE: Final = {
 
 @dataclass(slots=True, frozen=True)
 class PopQuery:
-    """The request of a consumer. `queue_id` -1: any queue; `count`: maximum of messages; `wanted`
-    as for `Store.read`; `from_end`: a group without an offset begins at the end (initMode MAX);
-    `attempt_id`: identifies an ordered pop and its repetitions."""
+    """The pop that a consumer requests. `queue_id` -1: any queue; `count`: maximum of messages;
+    `wanted`: the filter of messages (tags codes, a property filter, or None for all); `from_end`: a
+    group without an offset begins at the end (initMode MAX); `attempt_id`: identifies an ordered
+    pop and its repetitions."""
 
     topic: str
     group: str

@@ -233,10 +233,11 @@ class PopService:
         `ready` starts and completes it."""
         return self._recovery is None
 
-    def ready(self) -> Steps[bool]:
-        """Run recovery before a pop, in steps. The generator returns False if it cannot go on now,
-        because records of earlier hand-outs are not confirmed or notes of replicas are not in the
-        log: nothing may be popped. It returns True at once on a broker that does not serve."""
+    def ensure_recovered(self) -> Steps[bool]:
+        """Run the recovery before a pop, in steps. The generator returns False if the recovery
+        cannot go on now, because records of earlier hand-outs are not confirmed or notes of
+        replicas are not in the log: nothing may be popped. It returns True once the recovery is
+        complete, and at once on a broker that does not serve."""
         while self._serves and not self._recover_step():
             if self._waits:
                 return False

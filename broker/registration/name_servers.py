@@ -77,16 +77,16 @@ class NameServers:
         self._ended = False
         self._complaints: dict[str, str] = {}
         self._watched: set[str] = set()
-        self._watch(registration.servers)
+        self._watch_connections(registration.servers)
 
     def reconfigure(self, timeout_ms: int) -> None:
         """Set a new time-out for registrations, and let Registration read its settings again; new
         name servers are registered at in the loop's next turn."""
         self._timeout_ms = timeout_ms
-        self._watch(self._registration.reconfigure())
+        self._watch_connections(self._registration.reconfigure())
         self._tick_soon()
 
-    def _watch(self, servers: Sequence[NameServerState]) -> None:
+    def _watch_connections(self, servers: Sequence[NameServerState]) -> None:
         """Have a lost connection to any of these name servers reported, once for each address."""
         for address in [one.address for one in servers if one.address not in self._watched]:
             self._watched.add(address)
@@ -113,11 +113,13 @@ class NameServers:
             if server.address not in self._beating:
                 self._beating.add(server.address)
                 beat = request(old=self._is_old(server.address))
-                task = self._loop.create_task(self._beat(server.address, beat, timeout_ms))
+                task = self._loop.create_task(
+                    self._send_heartbeat(server.address, beat, timeout_ms)
+                )
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _beat(self, address: str, request: Command, timeout_ms: int) -> None:
+    async def _send_heartbeat(self, address: str, request: Command, timeout_ms: int) -> None:
         """Send a heartbeat. A failure is ignored, because the next heartbeat follows; the
         registration reports problems."""
         try:
@@ -138,9 +140,9 @@ class NameServers:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def first(self) -> None:
-        """Wait until the registrations in progress are answered or have failed, at most
-        FIRST_REGISTRATION_MS; to be called after the first `tick`."""
+    async def await_first_registrations(self) -> None:
+        """Wait until the first registrations, which are in progress, are answered or have failed,
+        at most FIRST_REGISTRATION_MS; to be called after the first `tick`."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
 

@@ -124,7 +124,7 @@ class DelayedMessages:
         self.durable.settle()
         return dict(self.durable.safe)
 
-    def merged(
+    def progress_to_adopt(
         self, progress: dict[int, QueueOffset], version: DataVersion
     ) -> dict[int, QueueOffset]:
         """Return the progress that a replica should adopt if its master's is `progress`; nothing is
@@ -138,7 +138,7 @@ class DelayedMessages:
         more = {level: at for level, at in progress.items() if at > current.get(level, 0)}
         return current | more
 
-    def truncated(self) -> None:
+    def on_truncated(self) -> None:
         """Make this replica accept any version of the master's progress: its log was cut, or starts
         again, and deliveries in it may be gone. The progress itself stays until the master's is
         adopted."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.retry_window import QueueWindow
-from turbopump.broker.scheduled.half_messages import moved, unique_key
+from turbopump.broker.scheduled.half_messages import half_for_other_master, unique_key
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half, Transactions
 from turbopump.broker.tables.offsets import OffsetTable
@@ -156,7 +156,7 @@ class HalfEscape:
         """Send the half message at queue offset `number`; None if it can never be sent. Resolves to
         its arrival, None after a failure."""
         half = self._transactions.half_at(number)
-        message = None if half is None else moved(half.record, half.properties)
+        message = None if half is None else half_for_other_master(half.record, half.properties)
         if half is None or message is None:
             reason = "cannot be read" if half is None else "names no topic and queue"
             logger.error("half message %d %s: dropped", number, reason)
@@ -248,7 +248,7 @@ class HalfEscape:
     def _halves_of(self, half: Half) -> list[Half]:
         """Return all half messages of the transaction that are found here: a producer may not know
         the newest."""
-        return self._transactions.halves(half) if self._transactions.is_ready else []
+        return self._transactions.halves_of(half) if self._transactions.is_ready else []
 
     def _forward_end(
         self, number: QueueOffset, half: Half, how: int, ended: Deferred[Command | str]

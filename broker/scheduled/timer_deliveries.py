@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from turbopump.broker.scheduled.timer_escape import EscapingTimer
 from turbopump.broker.scheduled.timer_messages import (
     TimerFacts,
-    delivered,
     keys_of,
+    message_for_consumers,
     read_waiting,
-    rolled,
+    rolled_timer,
 )
 from turbopump.broker.scheduled.timer_reading import TimerReading
 from turbopump.broker.scheduled.wheel_reader import NATIVE_SPEED, DueUnit, WheelReader
@@ -127,7 +127,7 @@ class TimerDeliveries:
             return False
         elif message.topic == TIMER_TOPIC:
             end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
-            self._reading.rolled(end, waiting.facts.out_ms)
+            self._reading.note_rolled(end, waiting.facts.out_ms)
         elif message.queue_id == asked:
             self._batches.opened(message.topic, asked)
         self.count(waiting.facts, now_ms)
@@ -141,15 +141,17 @@ class TimerDeliveries:
         return self._store.queue_of(message.topic, message.queue_id)
 
     def _waiting_at(self, due: DueUnit, now_ms: int) -> _WaitingTimer | None:
-        """Read the message of a unit; None if it can never be delivered, which is counted or
-        logged."""
+        """Read the message of a unit; None if it can never be delivered, which is
+        counted or logged."""
         record = self._store.record(due.log_offset)
         facts = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or facts is None:
             is_recall = bool(due.magic & kernel.DELETE)
             if not is_recall:
                 self.drop(due.log_offset)
-            topic = self.uncount(self._slots.topic_hash_of(due), now_ms, is_recall=is_recall)
+            topic = self.count_unreadable(
+                self._slots.topic_hash_of(due), now_ms, is_recall=is_recall
+            )
             self._dequeued.add(topic, 1)
             return None
         return _WaitingTimer(record, facts, decode_properties(record.properties))
@@ -167,8 +169,8 @@ class TimerDeliveries:
         """Return the message to append for a due unit; None: it names no target."""
         record, facts, properties = waiting
         if due.magic & kernel.ROLL:
-            return rolled(record, properties, now_ms)
-        found = delivered(record, properties, due.write_ms, now_ms)
+            return rolled_timer(record, properties, now_ms)
+        found = message_for_consumers(record, properties, due.write_ms, now_ms)
         if found is None or facts.is_recall:
             logger.warning("timer at %d has no target: dropped", due.log_offset)
             self.count(facts, now_ms)
@@ -183,7 +185,9 @@ class TimerDeliveries:
         else:
             logger.error("timer at %d cannot be read: dropped", log_offset)
 
-    def uncount(self, topic_hash: int | None, now_ms: int, *, is_recall: bool) -> str | None:
+    def count_unreadable(
+        self, topic_hash: int | None, now_ms: int, *, is_recall: bool
+    ) -> str | None:
         """Remove a unit whose message cannot be read from the metrics of waiting timers; return its
         topic, None if the hash is None or not known. A recall was counted as minus one."""
         topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
@@ -200,8 +204,8 @@ class TimerDeliveries:
 
     def timer_for_other_master(self, due: DueUnit, now_ms: int) -> EscapingTimer | None:
         """Return the message that an acting replica sends for a due unit; None: the unit is
-        recalled or can never be delivered, and is counted as left. The second part of a long wait
-        is left to the other master: there it is a timer, or a recall."""
+        recalled or can never be delivered, and is counted as left. The second part of a
+        long wait is left to the other master: there it is a timer, or a recall."""
         waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
             return None
@@ -209,7 +213,7 @@ class TimerDeliveries:
         if not due.magic & kernel.ROLL:
             found = self._message_of(due, waiting, now_ms)
             return None if found is None else EscapingTimer(facts, found)
-        message = delivered(record, properties, due.write_ms, now_ms)
+        message = message_for_consumers(record, properties, due.write_ms, now_ms)
         if message is None:
             return None
         key = properties.get(names.TIMER_DEL_UNIQKEY) or properties.get(names.UNIQ_KEY, "")

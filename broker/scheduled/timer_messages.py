@@ -69,7 +69,7 @@ def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
     return f"{topic}\x01{key}", f"{topic}\x01{delete_key(topic, key, with_topic=True)}"
 
 
-def delivered(
+def message_for_consumers(
     record: Record, properties: dict[str, str], write_ms: int, now_ms: int
 ) -> NewMessage | None:
     """Return the message for its consumers; None without a target: REAL_TOPIC is missing,
@@ -86,7 +86,7 @@ def delivered(
     return _message_again(record, properties, topic, int(queue), write_ms, now_ms)
 
 
-def rolled(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
+def rolled_timer(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
     """Return the message to store in the timer queue again, for the rest of a delay longer than the
     wheel; `now_ms` (epoch ms) becomes TIMER_DEQUEUE_MS. Changes `properties`: TIMER_ROLL_TIMES
     grows by one."""

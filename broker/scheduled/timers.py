@@ -187,7 +187,7 @@ class Timers:
         if is_older(self.durable.data_version, version):
             self.durable.data_version = version
 
-    def truncated(self) -> None:
+    def on_truncated(self) -> None:
         """Remove from wheel and progress the messages after the end of the timer queue, because the
         log was cut or begins again."""
         if not self._enabled:
@@ -220,7 +220,7 @@ class Timers:
         if not self._leads:
             self._begin(now_tick, acts=acts)
             end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
-            self._reading.begin(end, now_ms)
+            self._reading.begin_term(end, now_ms)
         slots = self._slots
         slots.watch_clock(now_tick)
         more = self._enqueue(now_ms, steady_ms)
@@ -244,7 +244,7 @@ class Timers:
         store = self._store
         read = max(self._files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
         end = QueueOffset(store.max_queue_offset(TIMER_TOPIC, 0))
-        self._reading.note(QueueOffset(read), end, now_ms)
+        self._reading.note_read(QueueOffset(read), end, now_ms)
         return self._reading.until_ms(now_ms)
 
     def delivered_ms(self, now_ms: int) -> int:
@@ -440,7 +440,7 @@ class Timers:
         self.metrics.add(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
         if self._leads:
             due_ms = slot_ms if magic & kernel.ROLL else waiting.due_ms
-            self._slots.added(DueUnit(due_ms, position, log_offset, write_ms, tick, magic))
+            self._slots.note_added(DueUnit(due_ms, position, log_offset, write_ms, tick, magic))
         return True
 
     def _slot(self, waiting: TimerFacts, write_ms: int) -> tuple[int, int]:
@@ -471,7 +471,7 @@ class Timers:
         record = self._store.record(found[0])
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or waiting is None:
-            self._deliveries.uncount(found[1], self._now_ms, is_recall=True)
+            self._deliveries.count_unreadable(found[1], self._now_ms, is_recall=True)
             return None
         self.metrics.add(text_of(waiting.topic), 1, self._now_ms)
         return recall_key(record)

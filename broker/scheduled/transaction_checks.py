@@ -24,10 +24,10 @@ from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.half_messages import (
     as_committed,
     check_times,
-    given_up,
+    given_up_message,
     immunity_ms,
-    renewed,
-    target,
+    renewed_half,
+    target_of,
     unique_key,
 )
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
@@ -187,7 +187,7 @@ class TransactionChecks:
             if transactions.current_outcomes.get(half.queue_offset) is TransactionOutcome.OPEN:
                 transactions.end(half.queue_offset, TransactionOutcome.DONE)
             return True  # an earlier term ended it, or its half message arrived twice
-        if target(properties) is None:
+        if target_of(properties) is None:
             logger.error("half message %d names no topic and queue: given up", half.queue_offset)
             return self._give_up(half, now_ms)
         if times >= self._config.transaction_check_max or age_ms > self._reserved_ms():
@@ -208,12 +208,12 @@ class TransactionChecks:
     def _renew(self, half: Half, properties: dict[str, str], now_ms: int) -> Appended | None:
         """Store a half message again with other properties, or give it up if they do not fit; None
         to try again later."""
-        appended = self._store.append(renewed(half.record, properties), now_ms)
+        appended = self._store.append(renewed_half(half.record, properties), now_ms)
         if appended.status in _NEVER_TAKEN:
             return appended if self._give_up(half, now_ms) else None
         if appended.status is not PutStatus.PUT_OK:
             return None
-        self._transactions.renewed(half.queue_offset, appended.queue_offset)
+        self._transactions.note_renewed(half.queue_offset, appended.queue_offset)
         return appended
 
     def _give_up(self, half: Half, now_ms: int) -> bool:
@@ -222,7 +222,7 @@ class TransactionChecks:
         perm = PERM_READ | PERM_WRITE
         if self._topics.create_internal(GIVEN_UP_TOPIC, 1, perm, now_ms) is None:
             return False
-        status = self._store.append(given_up(half.record, half.properties), now_ms).status
+        status = self._store.append(given_up_message(half.record, half.properties), now_ms).status
         if status in _NEVER_TAKEN:
             # The store's limits were lowered since.
             logger.error("half message %d: %s, dropped", half.queue_offset, status.value)

@@ -25,7 +25,7 @@ from turbopump.broker.scheduled.half_messages import (
     op_message,
     read_op,
     same_body,
-    target,
+    target_of,
     unique_key,
 )
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome, TransactionOutcomes
@@ -209,9 +209,9 @@ class Transactions:
         ):
             return known, half
         if self._has_committed_message(half):
-            self._end_open([half, *self.halves(half)], TransactionOutcome.COMMITTED)
+            self._end_open([half, *self.halves_of(half)], TransactionOutcome.COMMITTED)
             return TransactionOutcome.COMMITTED, half
-        halves = self.halves(half)
+        halves = self.halves_of(half)
         for each in halves:
             known = self.current_outcomes.get(each.queue_offset)
             if known in _FINAL:
@@ -245,7 +245,7 @@ class Transactions:
             self.end(half.queue_offset, outcome)  # also for a half message that was given up
             if not self._may_be_ended_before(half):
                 return
-        self._end_open(self.halves(half), outcome)
+        self._end_open(self.halves_of(half), outcome)
         if outcome is TransactionOutcome.COMMITTED and unique_key(half.properties):
             self._late[unique_key(half.properties)] = end
 
@@ -271,7 +271,7 @@ class Transactions:
         soon. The caller has appended the record that makes the outcome true."""
         self.current_outcomes.end(queue_offset, outcome)
 
-    def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
+    def note_renewed(self, old: QueueOffset, new: QueueOffset) -> None:
         """Record that the half message at queue offset `old` was stored again at `new`; it counts
         as DONE."""
         self._renewed[old] = new
@@ -397,7 +397,7 @@ class Transactions:
         """Whether the committed message of the transaction is in the log."""
         if unique_key(half.properties) in self._late:
             return True
-        where = target(half.properties)
+        where = target_of(half.properties)
         if where is None:
             return False
         topics = [where[0]]
@@ -411,7 +411,7 @@ class Transactions:
             for _, record in self._records_of(topic, half)
         )
 
-    def halves(self, half: Half) -> list[Half]:
+    def halves_of(self, half: Half) -> list[Half]:
         """Return the half messages of the transaction found in the index, oldest first; the newest
         may be missing there."""
         return [

@@ -214,7 +214,7 @@ class WheelReader:
         found = self._files.free_tick(tick, self.cursor, high, floor)
         return found if found - self.cursor < self._files.slots else None
 
-    def added(self, due: DueUnit) -> None:
+    def note_added(self, due: DueUnit) -> None:
         """Note a unit that the caller has put into a slot. If the slot was taken out, the unit goes
         to the heap, or, while the heap is full, the slot is taken out again from this unit."""
         if due.tick >= self._scanned and due.tick not in self._waiting:

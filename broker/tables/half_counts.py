@@ -73,11 +73,11 @@ class HalfCounts:
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
-    def prepared(self, topic: str, now_ms: int) -> None:
+    def count_prepared(self, topic: str, now_ms: int) -> None:
         """Add 1 to the topic's open half messages; a new topic beyond MAX_TOPICS is not counted."""
         self._add(topic, 1, now_ms)
 
-    def ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
+    def count_ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
         """Subtract 1 from the topic's open half messages (not below 0), and count the end: with
         `is_committed` also its age, rounded down to s; else as rolled back."""
         self._collect(self)
@@ -106,7 +106,7 @@ class HalfCounts:
             ends.latencies[0] += committed
             ends.latency_sum_s += age_s
 
-    def ends(self) -> dict[str, "TopicEnds"]:
+    def end_counts(self) -> dict[str, "TopicEnds"]:
         """Return, by topic, its counts of ended half messages since the start; copies."""
         self._collect(self)
         return {

@@ -209,10 +209,10 @@ class OffsetEntries(dict[Pair, dict[int, QueueOffset]]):
         if queues is None:
             queues = self[pair] = {}
             self._names += len(pair[0]) + len(pair[1])
-            self.added(pair)
+            self.on_added(pair)
         self.queues += queue_id not in queues
         queues[queue_id] = queue_offset
-        self.touched(pair)
+        self.on_touched(pair)
 
     def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
         """Remove an entry and return its queue offset; None if it is missing."""
@@ -220,7 +220,7 @@ class OffsetEntries(dict[Pair, dict[int, QueueOffset]]):
         found = queues.pop(queue_id, None)
         if found is not None:
             self.queues -= 1
-            self.touched(pair)
+            self.on_touched(pair)
             if not queues:
                 self.remove([pair])
         return found
@@ -233,20 +233,20 @@ class OffsetEntries(dict[Pair, dict[int, QueueOffset]]):
             names += len(pair[0]) + len(pair[1])
         self.queues -= queues
         self._names -= names
-        self.removed(pairs)
+        self.on_removed(pairs)
 
     def remove_all(self) -> None:
         """Remove all entries of all pairs."""
         self.remove(list(self))
 
-    def added(self, pair: Pair) -> None:
+    def on_added(self, pair: Pair) -> None:
         """Hook for subclasses, called just after a new pair was inserted, before it has its first
         queue."""
 
-    def removed(self, pairs: Collection[Pair]) -> None:
+    def on_removed(self, pairs: Collection[Pair]) -> None:
         """Hook for subclasses, called after these pairs were removed."""
 
-    def touched(self, pair: Pair) -> None:
+    def on_touched(self, pair: Pair) -> None:
         """Hook for subclasses, called after a queue of a pair was set or removed."""
 
 
@@ -258,11 +258,11 @@ class SavedEntries(OffsetEntries):
         super().__init__()
         self.lines = OffsetLines()
 
-    def touched(self, pair: Pair) -> None:
+    def on_touched(self, pair: Pair) -> None:
         """Mark the pair's line as outdated, because a queue of it was set or removed."""
         self.lines.touch(pair)
 
-    def removed(self, pairs: Collection[Pair]) -> None:
+    def on_removed(self, pairs: Collection[Pair]) -> None:
         """Mark the lines of the removed pairs as outdated."""
         self.lines.remove(pairs)
 
@@ -275,12 +275,12 @@ class CommittedEntries(SavedEntries):
         super().__init__()
         self.groups = GroupLines()
 
-    def added(self, pair: Pair) -> None:
+    def on_added(self, pair: Pair) -> None:
         """Add the new pair's topic to the topics of its group."""
         self.groups.add(pair)
 
-    def removed(self, pairs: Collection[Pair]) -> None:
+    def on_removed(self, pairs: Collection[Pair]) -> None:
         """Mark the lines of the removed pairs as outdated, and remove their topics from their
         groups."""
-        super().removed(pairs)
+        super().on_removed(pairs)
         self.groups.remove(pairs)

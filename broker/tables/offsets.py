@@ -548,8 +548,9 @@ class OffsetTable:
         return self.versions.next(version, now_ms)
 
     def _count_lowered(self, pair: Pair, queue_id: int, set_back_ms: int | None) -> None:
-        """Increase the set-back number of a queue; a later term's number is higher than all of an
-        earlier term."""
+        """Increase the set-back number of a queue, because its offset goes back; the number
+        contains the time `set_back_ms` (epoch ms; None: the time stays as it was), and a later
+        term's number is higher than all of an earlier term."""
         if self.versions.following and not self.acting:
             return
         epoch = max(self.versions.epoch, self.data_version.state_version, 0)

@@ -134,7 +134,7 @@ def counted(world: World) -> tuple[object, ...]:
         offsets,
         got,
         world.broker.half_counts.open_counts(),
-        world.broker.half_counts.ends(),
+        world.broker.half_counts.end_counts(),
         world.broker.timers.status(world.now_ms),
     )
 

@@ -167,7 +167,7 @@ class ActingGroup:
         if self._others is not None:
             self._others.tick()
 
-    def elected(self, term: object) -> bool:
+    def on_elected(self, term: object) -> bool:
         """Handle the election of this broker in `term`, an identity only; repeated calls for a term
         begin nothing. Acting brokers are notified before clients, and their commits are taken over.
         Returns True while that goes on (`on_online` is called at the end, maybe within this call),
@@ -187,7 +187,7 @@ class ActingGroup:
         asking.tick()
         return True
 
-    def deposed(self) -> None:
+    def on_deposed(self) -> None:
         """End the requests to replicas, because this broker is no longer the elected master; their
         pending answers are ignored. No-op without a call of `elected`."""
         if self._term is not None:
@@ -317,7 +317,7 @@ class ActingGroup:
         self._asked_of, self._asking = self._asking.heard, None
         if self.waits_to_lead:
             self.waits_to_lead = False
-            self.acting_state.lead()
+            self.acting_state.on_elected()
             self.on_online()
 
     def _knows_others(self) -> bool:

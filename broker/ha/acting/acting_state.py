@@ -118,7 +118,7 @@ class ActingState:
             self._coming_until_ms = LONG_AGO_MS
         return counts
 
-    def lead(self) -> None:
+    def on_elected(self) -> None:
         """Stop acting now, because this broker was elected and its term begins."""
         self._led_ms = self._steady_ms()
         self._set_acting(False)

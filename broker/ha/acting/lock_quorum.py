@@ -79,14 +79,14 @@ class LockQuorum:
             nonlocal waiting
             waiting -= 1
             votes.count(response)
-            if not asked.done and (waiting == 0 or len(votes.given) == len(wanted.queues)):
-                asked.resolve(votes.given)
+            if not asked.done and (waiting == 0 or len(votes.granted_queues) == len(wanted.queues)):
+                asked.resolve(votes.granted_queues)
 
         for address in others:
             request = _request(RequestCode.LOCK_BATCH_MQ, wanted)
             self._call(address, request, TIMEOUT_MS).then(answered)
         if not others:
-            asked.resolve(votes.given)
+            asked.resolve(votes.granted_queues)
         return asked
 
     def unlock(self, wanted: LockRequest) -> None:
@@ -136,8 +136,8 @@ class _Votes:
             self._old[queue] += is_old
 
     @property
-    def given(self) -> list[MessageQueue]:
-        """The queues that have enough votes."""
+    def granted_queues(self) -> list[MessageQueue]:
+        """The queues for which enough brokers have voted."""
         return [
             queue
             for queue in self._queues

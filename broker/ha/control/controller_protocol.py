@@ -80,19 +80,19 @@ class GroupState:
 # Requests
 
 
-def next_id(name: BrokerGroupName) -> Command:
+def next_id_request(name: BrokerGroupName) -> Command:
     """Build GET_NEXT_BROKER_ID (1012): it returns an id that is free, without assigning it."""
     header = GetNextBrokerIdRequest(name.cluster, name.broker)
     return new_request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header)
 
 
-def apply_id(name: BrokerGroupName, broker_id: int, check_code: str) -> Command:
+def apply_id_request(name: BrokerGroupName, broker_id: int, check_code: str) -> Command:
     """Build APPLY_BROKER_ID (1013): it assigns the id to the broker that knows `check_code`."""
     header = ApplyBrokerIdRequest(name.cluster, name.broker, broker_id, check_code)
     return new_request(RequestCode.CONTROLLER_APPLY_BROKER_ID, header)
 
 
-def register(
+def register_request(
     name: BrokerGroupName,
     broker_id: int,
     address: str,
@@ -120,19 +120,19 @@ def register(
     return new_request(RequestCode.CONTROLLER_REGISTER_BROKER, header)
 
 
-def elect(name: BrokerGroupName, broker_id: int, now_ms: int) -> Command:
+def elect_request(name: BrokerGroupName, broker_id: int, now_ms: int) -> Command:
     """Build ELECT_MASTER (1002), sent by the broker `broker_id`, which may be elected; another
     member may be, too."""
     header = ElectMasterRequest(name.broker, name.cluster, broker_id, invoke_time=now_ms)
     return new_request(RequestCode.CONTROLLER_ELECT_MASTER, header)
 
 
-def replica_info(name: BrokerGroupName) -> Command:
+def replica_info_request(name: BrokerGroupName) -> Command:
     """Build GET_REPLICA_INFO (1004): the present master and SyncStateSet."""
     return new_request(RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoRequest(name.broker))
 
 
-def alter(
+def alter_set_request(
     name: BrokerGroupName, broker_id: int, epoch: int, proposal: Proposal, now_ms: int
 ) -> Command:
     """Build ALTER_SYNC_STATE_SET (1001): the master `broker_id` of `epoch` proposes a set."""

@@ -94,11 +94,13 @@ class ControllerRegistration:
             return known
         applied = files.load_applied()
         if applied is None:
-            response = yield controllers.ask(controller_protocol.next_id(self._name))
+            response = yield controllers.ask(controller_protocol.next_id_request(self._name))
             broker_id = controller_protocol.read_next_id(response)
             applied = Applied(broker_id, f"{address};{self._wall_ms()}")
             yield from self.write(partial(files.save_applied, applied))
-        request = controller_protocol.apply_id(self._name, applied.broker_id, applied.check_code)
+        request = controller_protocol.apply_id_request(
+            self._name, applied.broker_id, applied.check_code
+        )
         response = yield controllers.ask(request)
         try:
             controller_protocol.checked(response)
@@ -115,7 +117,7 @@ class ControllerRegistration:
         None while it has no master. `damaged`: the log may not lead. Raises BadAnswer, OSError;
         after a BadAnswer with a code of UNKNOWN_BROKER the caller must `forget` the id."""
         applied = self._files.load_applied()
-        request = controller_protocol.register(
+        request = controller_protocol.register_request(
             self._name,
             broker_id,
             address,

@@ -394,7 +394,7 @@ class Membership:
     def _elect(self, broker_id: int) -> Steps[GroupState]:
         """Ask the controllers to elect a master; return the group's state with it. Raises
         BadAnswer."""
-        request = controller_protocol.elect(self.options.name, broker_id, self._wall_ms())
+        request = controller_protocol.elect_request(self.options.name, broker_id, self._wall_ms())
         response: Command | str = yield self.controllers.ask(request)
         try:
             return controller_protocol.read_elected(response)
@@ -413,7 +413,9 @@ class Membership:
             yield from self._register(self.own_id)
             if self._service.is_master:
                 self._decline("its log is damaged")
-        response = yield self.controllers.ask(controller_protocol.replica_info(self.options.name))
+        response = yield self.controllers.ask(
+            controller_protocol.replica_info_request(self.options.name)
+        )
         try:
             group_state = controller_protocol.read_replica_info(response)
         except BadResponse as error:
@@ -468,7 +470,8 @@ class Membership:
 
     def _take_role(self, group_state: GroupState) -> None:
         """Take the role in a controller's report if its epoch is greater than the present one, or
-        its SyncStateSet if that is newer; late and repeated reports have no effect (K7)."""
+        its SyncStateSet if that is newer; late and repeated reports have no effect (K7). If the
+        report names this broker in an epoch in which its term has ended, it declines to lead."""
         term = self._service.term
         if group_state.master is not None and group_state.master != self.own_id:
             self._named_ms = self._steady_ms()

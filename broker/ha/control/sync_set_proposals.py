@@ -62,7 +62,9 @@ class SyncSetProposals:
         """Send a set to the leading controller; resolves to its decision, or to DecisionUnknown,
         which is resolved at once if no leader is known."""
         own_id, epoch = self._term()
-        request = controller_protocol.alter(self._name, own_id, epoch, proposal, self._wall_ms())
+        request = controller_protocol.alter_set_request(
+            self._name, own_id, epoch, proposal, self._wall_ms()
+        )
         result: Deferred[Response] = Deferred()
         self._controllers.ask(request).then(partial(self._on_response, result))
         return result

@@ -318,7 +318,7 @@ def _read_group(name: str, value: Any) -> SubscriptionGroupConfig:
     return group
 
 
-def merged(
+def merge_tables(
     mine: Mapping[str, T],
     version: DataVersion,
     theirs: Mapping[str, T],

@@ -37,7 +37,7 @@ class FormerNames(NamedTuple):
 
 class FormerLives:
     """Deletions of topics and groups that a peer knows, compared with this broker's: finds the
-    peer's entries of former lives. Loop thread only."""
+    peer's entries from before a deletion (of a former life of that name). Loop thread only."""
 
     def __init__(self, broker: BrokerContext) -> None:
         """Begin as if the peer knew all deletions."""

@@ -7,7 +7,7 @@ the requests.
     follow(address, epoch)   a master is known: copy at once, then every few seconds
     tick(...)                send the requests that are due
     lead(epoch)              this broker is the master: before it takes the first message
-    truncated()              the log was cut: no table may refer to the removed part
+    on_truncated()              the log was cut: no table may refer to the removed part
     link_changed()           earlier answers of the master may be from another process
     stop()                   no master, or the broker stops
 
@@ -177,13 +177,13 @@ class MetadataFollower:
             lambda: {name: max(store.queue_ids(name)) + 1 for name in names}, now_ms, always=True
         )
 
-    def truncated(self, now_ms: int) -> int:
+    def on_truncated(self, now_ms: int) -> int:
         """After a replica's log was cut or restarted, limit the progress of deliveries, and set
         consumer offsets beyond the end back to it; return their number. They are not marked as set
         back: the master's are right, and clients of an acting broker must not go back."""
         self._deletions.clear()
-        self._broker.delay.truncated()
-        self._broker.timers.truncated()
+        self._broker.delay.on_truncated()
+        self._broker.timers.on_truncated()
         if self._following is not None:
             self._following.offsets = None  # all entries of its next answer are news
             self._following.cuts += 1
@@ -385,7 +385,7 @@ class MetadataFollower:
             if (former.get(name, 0), known[name]) < (end, times.get(name, 0))
         }
         gone |= {name for name in new if name not in table.entries and not topics.is_system(name)}
-        result = answers.merged(mine, topics.data_version, theirs, table.version, gone)
+        result = answers.merge_tables(mine, topics.data_version, theirs, table.version, gone)
         answers.check_topics(result)
         self._broker.offsets.forget_resets(deleted)  # the master's resets replace them
         for name in new:
@@ -412,7 +412,7 @@ class MetadataFollower:
         if not theirs:
             raise BadBody("the broker has no groups: its table is lost")
         banned = answers.bans_of(table)
-        result = answers.merged(mine, version, theirs, table.version, gone)
+        result = answers.merge_tables(mine, version, theirs, table.version, gone)
         answers.check_groups(result)
         answers.check_groups(banned)
         # A lifted ban is removed: the newer table decides.
@@ -472,7 +472,7 @@ class MetadataFollower:
         response = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)
         progress, version = read_progress(answers.object_of_success(response))
         delay = self._broker.delay
-        end, progress = LogOffset(0), delay.merged(progress, version)
+        end, progress = LogOffset(0), delay.progress_to_adopt(progress, version)
         if progress != delay.progress():
             end = yield from answers.log_end()
         delay.durable.adopt(progress, version, end)

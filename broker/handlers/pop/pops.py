@@ -61,15 +61,15 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         except PopRefused as refused:
             return new_response(request, refused.code, refused.remark)
         popped = Popped(now_ms, 0)
-        if (yield from broker.pop.ready()):
+        if (yield from broker.pop.ensure_recovered()):
             popped = yield from broker.pop.popping.pop(query, now_ms)
-            _allow(broker, header, query, popped)
+            _allow_native_pops(broker, header, query, popped)
         return _Pop(broker, request, query, peer).first(popped, until_ms, now_ms)
 
     table.add(RequestCode.POP_MESSAGE, pop)
 
 
-def _allow(
+def _allow_native_pops(
     broker: BrokerContext, header: PopMessageRequest, query: PopQuery, popped: Popped
 ) -> None:
     """Let the fast lane serve later pops of this group and topic natively."""

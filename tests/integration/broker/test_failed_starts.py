@@ -148,7 +148,7 @@ STEPS: list[tuple[Callable[[Path], Node], str]] = [
             "BrokerNode._listen_for_grpc",
             "MetricsExporter.start",
             "BrokerNode._tick",
-            "NameServers.first",
+            "NameServers.await_first_registrations",
         )
     ),
     *(

@@ -23,7 +23,7 @@ HELD = (78,)
 
 def an_elected_master_does_not_ask(patch: Patch) -> None:
     """An elected master serves at once, without a request to acting replicas."""
-    patch.setattr(ActingGroup, "elected", lambda self, term: False)
+    patch.setattr(ActingGroup, "on_elected", lambda self, term: False)
 
 
 def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:

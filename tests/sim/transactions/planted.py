@@ -6,8 +6,8 @@ from turbopump.broker.scheduled import transaction_checks, transaction_outcomes
 from turbopump.broker.scheduled import transactions as scheduled
 from turbopump.broker.scheduled.half_messages import (
     committed_flag,
-    renewed,
-    target,
+    renewed_half,
+    target_of,
 )
 from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome, TransactionOutcomes
@@ -30,8 +30,8 @@ def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:
         ):
             half = self.half_at(QueueOffset(number))
             if half is not None:
-                topic, queue_id = target(half.properties)
-                message = renewed(half.record, half.properties)
+                topic, queue_id = target_of(half.properties)
+                message = renewed_half(half.record, half.properties)
                 message.topic, message.queue_id = topic, queue_id
                 message.sys_flag = committed_flag(message.sys_flag)
                 store.append(message, self._wall_ms())

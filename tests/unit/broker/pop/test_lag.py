@@ -132,7 +132,7 @@ def test_counts_are_forgotten_with_their_time() -> None:
     in_flight.acked("g", "T", 9_000, 2)  # once more, and of another group
     in_flight.acked("h", "T", 5_000, 1)
     assert in_flight.count_of("g", "T", 1_000) == (3, [(3, 7)])
-    assert in_flight.counts(1_000) == Counter(g=3)
+    assert in_flight.counts_by_group(1_000) == Counter(g=3)
     assert in_flight.count_of("g", "T", 6_000) == (0, [])
     assert not in_flight._counts and not in_flight._first and not in_flight._looked
     for now_ms in 1_000, 1_000 + FORGET_MS:  # native pops, of which nothing reads the counts

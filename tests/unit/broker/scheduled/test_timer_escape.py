@@ -298,7 +298,7 @@ def test_answers_after_the_log_or_the_master_has_changed_count_nothing(
     timers = replica.world.broker.timers
     before, counted = timers.durable.current.read_ms, timers.dequeued.total
     if is_cut:
-        timers.truncated()
+        timers.on_truncated()
     else:
         timers.follow()
     replica.others.silent = False

@@ -320,7 +320,7 @@ def test_messages_hidden_from_readers_count_as_held(make_world: Callable[..., An
 def test_a_cut_sets_offsets_back_until_the_master_says(group: Group) -> None:
     group.commit(5)
     group.round()
-    assert group.follower.truncated(9) == 1
+    assert group.follower.on_truncated(9) == 1
     assert group.offset() == 0
     group.round()
     assert group.offset() == 5

@@ -225,7 +225,7 @@ def an_empty_table_counts(patch: Patch) -> None:
 def replicas_count_for_themselves(patch: Patch) -> None:
     """R22: a replica counts its additions as a new version."""
     patch.setattr(
-        metadata.Versions,
+        metadata.VersionRules,
         "next",
         lambda self, version, now_ms: version.next(now_ms, version.state_version),
     )

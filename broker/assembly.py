@@ -38,7 +38,7 @@ from turbopump.broker.handlers.admin import broker as admin_broker
 from turbopump.broker.handlers.admin import groups as admin_groups
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
-from turbopump.broker.handlers.admin.audited import states_of
+from turbopump.broker.handlers.admin.audited import audited_states
 from turbopump.broker.handlers.pop import acks, notification, pops
 from turbopump.broker.pop.assembly import PopDeps, make_pop
 from turbopump.broker.pop.revive import REVIVE_GROUP
@@ -142,10 +142,10 @@ def make_broker(
     files, saver, now_ms = runtime.files, runtime.saver, runtime.wall_ms()
     role = Role(config.replication, config.broker_id, store)
     committed = OffsetTable(files, config.consumer_offset_update_version_step)
-    fast = _fast_lane(config, store, topics, role, committed, runtime)
+    fast = _make_fast_path(config, store, topics, role, committed, runtime)
     groups, modes = GroupTable(config, saver, fast.invalidate_groups), RequestModes(saver)
     escape = Escape(config, runtime.call, runtime.steady_ms, runtime.wall_ms, runtime.neighbours)
-    delivered = partial(_delivered, store, topics, runtime.wall_ms)
+    delivered = partial(_create_delivered_topic, store, topics, runtime.wall_ms)
     delay = DelayedMessages(store, role, files, config, escape, delivered)
     timer_files = TimerFiles(store, runtime.store_files, runtime.disk, runtime.timer_slots)
     timers = Timers(store, role, timer_files, files, config, escape, delivered)
@@ -157,7 +157,7 @@ def make_broker(
     kept = AssignmentStore(saver, now_ms)
     for table in (committed, delay, modes, half_counts, kept, timers):
         table.load()
-    _set_back(role, committed, store, now_ms)
+    _clamp_offsets(role, committed, store, now_ms)
 
     def host() -> bytes:
         return context.store_host
@@ -189,7 +189,7 @@ def make_broker(
         request_modes=modes,
         filters=filters,
         saver=saver,
-        statistics=BrokerStatistics(fast.collect_got),
+        statistics=BrokerStatistics(fast.collect_delivered),
         fast=fast,
         writer=MessageWriter(
             *(config, store, role, topics, fast.lane, timers.count_at, runtime.random), host
@@ -207,17 +207,18 @@ def make_broker(
 
 
 def _complete(context: BrokerContext, kept: AssignmentStore, runtime: BrokerRuntime) -> None:
-    """Make the parts that need most of the others, and connect all."""
-    context.assignments = _assignments(context, kept, runtime)
+    """Set the parts of `context` that need most of the others (assignments, pop, waiting messages,
+    lags), then connect the callbacks of all parts."""
+    context.assignments = _make_assignments(context, kept, runtime)
     context.pop = make_pop(_pop_deps(context, runtime))
-    context.waiting = _waiting(context)
+    context.waiting = _waiting_messages(context)
     context.lags = ConsumerLags(
         context.store,
         context.topics,
         context.groups,
         context.offsets,
         context.consumers,
-        context.pop.held,
+        context.pop.unacked_pops,
     )
     UnappliedDeletions(context)
     _connect_callbacks(context, runtime.wall_ms)
@@ -226,22 +227,27 @@ def _complete(context: BrokerContext, kept: AssignmentStore, runtime: BrokerRunt
 
 
 def _add_topics(topics: TopicTable, store: Store, now_ms: int) -> None:
-    """Add the topics of every broker, and those that have messages."""
+    """Add to `topics` the topics that every broker has, and topics that have queues in the
+    store."""
     topics.add_boot_topics(now_ms)
     topics.create_from_store(
         lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
     )
 
 
-def _delivered(store: Store, topics: TopicTable, wall_ms: Callable[[], int], topic: str) -> None:
-    """Handle that a topic got a waiting message. A new master may lack a topic that its predecessor
-    created for waiting messages (R20)."""
+def _create_delivered_topic(
+    store: Store, topics: TopicTable, wall_ms: Callable[[], int], topic: str
+) -> None:
+    """Create `topic`, to which a waiting message was delivered, if the table lacks it: a new master
+    may lack a topic that its predecessor created for waiting messages (R20). A deleted topic stays
+    deleted."""
     if topics.peek(topic) is None and topic not in store.deletions.ends():
         count = max(store.queue_ids(topic), default=-1) + 1
         topics.create_from_store(lambda: {topic: count} if count else {}, wall_ms(), always=True)
 
 
-def _waiting(context: BrokerContext) -> WaitingMessages:
+def _waiting_messages(context: BrokerContext) -> WaitingMessages:
+    """Make the WaitingMessages of the timers, delay levels, half messages and pop check points."""
     check_points = context.pop.log.topic, REVIVE_GROUP
     return WaitingMessages(
         context.store,
@@ -253,11 +259,11 @@ def _waiting(context: BrokerContext) -> WaitingMessages:
     )
 
 
-def _set_back(role: Role, committed: OffsetTable, store: Store, now_ms: int) -> None:
-    """Set a master's offsets beyond the log's end, which a power cut may have shortened, back to
-    it. New messages will take the lost places, so no offset may stay beyond the end, nor return
-    after another crash (R14). An elected broker does this when it begins to lead
-    (broker/ha/metadata/pulling.py)."""
+def _clamp_offsets(role: Role, committed: OffsetTable, store: Store, now_ms: int) -> None:
+    """On a master, set committed offsets that are beyond the end of their queue, which a power cut
+    may have shortened, back to that end, and save them. New messages will take the lost places, so
+    no offset may stay beyond the end, nor return after another crash (R14). An elected broker does
+    this when it begins to lead (broker/ha/metadata/pulling.py)."""
     if not role.is_master:
         return
     found = committed.clamp(store.next_queue_offset, now_ms)
@@ -272,19 +278,19 @@ def _set_back(role: Role, committed: OffsetTable, store: Store, now_ms: int) -> 
 
 
 def request_table(context: BrokerContext) -> Dispatcher:
-    """Make a table of all request codes that a broker knows, with their handlers. Answers are held
-    until the changes of their request are saved."""
+    """Make the Dispatcher with the handlers of all request codes of a broker. An answer is held
+    until the changes of its request are saved."""
     table = Dispatcher(context.saver.hold_until_saved)
     for family in _FAMILIES:
         family.register(table, context)
-    audit(table, states_of(context))
+    audit(table, audited_states(context))
     return table
 
 
-def _assignments(
+def _make_assignments(
     context: BrokerContext, kept: AssignmentStore, runtime: BrokerRuntime
 ) -> Assignments:
-    """Assignments of queues to consumers, with the topic routes that they need."""
+    """Make the assignments of queues to consumers, with the topic routes that they need."""
     config = context.config
 
     def me() -> GroupCoordinator:
@@ -314,6 +320,7 @@ def _assignments(
 
 
 def _pop_deps(context: BrokerContext, runtime: BrokerRuntime) -> PopDeps:
+    """Collect the broker's parts that the pop service needs."""
     return PopDeps(
         config=context.config,
         store=context.store,
@@ -335,7 +342,7 @@ def _pop_deps(context: BrokerContext, runtime: BrokerRuntime) -> PopDeps:
     )
 
 
-def _fast_lane(
+def _make_fast_path(
     config: BrokerConfig,
     store: Store,
     topics: TopicTable,
@@ -343,7 +350,8 @@ def _fast_lane(
     committed: OffsetTable,
     runtime: BrokerRuntime,
 ) -> FastPath:
-    """The native path of sends and pulls."""
+    """Make the FastPath, which lets native code serve plain sends, pulls, pops and
+    acknowledgements."""
     is_due = False
 
     def commit_soon() -> None:
@@ -382,11 +390,11 @@ def _is_popped(context: BrokerContext, topic: str, group: str) -> bool:
     return pop.in_flight.count_of(group, topic, pop.now_ms()).messages > 0
 
 
-def _low_of(store: Store, topic: bytes, queue_id: int) -> int:
+def _min_queue_offset(store: Store, topic: bytes, queue_id: int) -> int:
     return store.min_queue_offset(topic.decode(), queue_id)
 
 
-def _counted(
+def _count_native_pops(
     context: BrokerContext,
     group: bytes,
     topic: bytes,
@@ -397,35 +405,42 @@ def _counted(
     queue_id: int,
     first: int,
 ) -> None:
-    """Count messages that were popped and acknowledged natively and are hidden until `until_ms`."""
+    """Add native pops and acknowledgements of messages hidden until `until_ms` (epoch ms) to the
+    counts of messages in flight, and `acked` acknowledged messages to the statistics; for `floor`
+    and `change` see InFlight.apply_native. `first` is the queue offset of the first message popped
+    of queue `queue_id`; -1: none was popped."""
     pair = group.decode(), topic.decode()
     if acked:
         context.statistics.count_acked(*pair, acked, acked)
     place = None if queue_id < 0 else (queue_id, QueueOffset(first))
-    context.pop.in_flight.counted(pair, until_ms, floor, change, place, context.pop.now_ms())
+    context.pop.in_flight.apply_native(pair, until_ms, floor, change, place, context.pop.now_ms())
 
 
-def _places_of(
+def _offsets_for_native_pops(
     context: BrokerContext,
     group: bytes,
     topic: bytes,
     queues: int,
     retries: list[tuple[bytes, int]],
 ) -> list[int] | None:
-    """The queue offsets at which a group pops next."""
+    """Return the next queue offset of each queue for native pops of a group, or None if Python has
+    to pop; see Popping.offsets_for_native_pops."""
     names = [(name.decode(), count) for name, count in retries]
-    found = context.pop.popping.places_of(group.decode(), topic.decode(), queues, names)
+    found = context.pop.popping.offsets_for_native_pops(
+        group.decode(), topic.decode(), queues, names
+    )
     return None if found is None else list(found)
 
 
-def _serve_pops(context: BrokerContext) -> None:
-    """Let native code serve pops and acknowledgements."""
+def _connect_native_pops(context: BrokerContext) -> None:
+    """Let native code serve pops and acknowledgements, and connect its callbacks to the pop
+    service."""
     fast, pop, store = context.fast, context.pop, context.store
     fast.acks.configure(pop.log.topic.encode(), context.config.revive_queue_num)
-    fast.acks.begin(partial(_low_of, store), partial(_counted, context))
+    fast.acks.begin(partial(_min_queue_offset, store), partial(_count_native_pops, context))
     fast.pops.begin(
         pop.turns,
-        partial(_places_of, context),
+        partial(_offsets_for_native_pops, context),
         lambda topic, queue_id: pop.waiters.arrived(topic.decode(), queue_id),
     )
     fast.lane.serve_pops(fast.pops)
@@ -433,14 +448,15 @@ def _serve_pops(context: BrokerContext) -> None:
 
 
 def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
-    """Connect the parts: changes discard cached permissions of the native path, and arrivals wake
-    held pulls."""
+    """Set the callbacks between the parts: changes of topics, groups and resets discard permissions
+    of the native path, and arrivals wake held pulls and waiting pops. `wall_ms` returns epoch
+    ms."""
     fast, holds, assignments = context.fast, context.held_pulls, context.assignments
     waiters = context.pop.waiters
 
     def reset(topic: str, queue_id: int) -> None:
         fast.invalidate_readers()
-        holds.touch(topic, queue_id)
+        holds.attempt_all(topic, queue_id)
         waiters.arrived(topic, queue_id)
 
     def replaced(names: list[str]) -> None:
@@ -459,7 +475,7 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
         waiters.arrived(topic, queue_id)
 
     def made(names: list[str]) -> None:
-        fast.made(names)
+        fast.on_topics_created(names)
         store.forget_targets()
 
     store = context.store
@@ -470,7 +486,7 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
     context.offsets.on_reset = reset
     context.offsets.is_popped = partial(_is_popped, context)
     context.offsets.collect = fast.collect_offsets
-    _serve_pops(context)
+    _connect_native_pops(context)
     context.topics.on_replace = replaced
     context.consumers.on_change = consumers_changed
     if context.store.extensions is not None:

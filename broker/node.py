@@ -27,17 +27,17 @@ from turbopump.broker.handlers import (
     clients,
 )
 from turbopump.broker.introspection.exporter import MetricsExporter
-from turbopump.broker.lifecycle.asyncio_util import logged_errors, resolve_future, wait_for
+from turbopump.broker.lifecycle.asyncio_util import resolve_future, run_logging_errors, value_of
 from turbopump.broker.lifecycle.disk_mailbox import DiskMailbox
 from turbopump.broker.lifecycle.periodic import PeriodicTasks
 from turbopump.broker.lifecycle.replication_setup import (
     ReplicationSetup,
     options_of,
 )
-from turbopump.broker.lifecycle.shutdown import ends, patience_ms, write_down
+from turbopump.broker.lifecycle.shutdown import patience_ms, run_last_writes, wait_until_ended
 from turbopump.broker.lifecycle.startup_progress import StartupProgress
 from turbopump.broker.lifecycle.store_reopen import StoreReopen
-from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
+from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, listen_error_text, local_ip
 from turbopump.broker.registration.addresses import StartError as StartError
 from turbopump.broker.registration.name_servers import NameServers
 from turbopump.broker.registration.registration import Registration
@@ -162,6 +162,7 @@ class BrokerNode:
         await self._begin()
 
     async def _begin(self) -> None:
+        """Do the work of `start`; if it fails, the parts made so far are released."""
         self._loop = asyncio.get_running_loop()
         self._client = Client(self._now_ms, options=RemotingOptions(tls=self._config.client_tls))
         self._calls = Calls(self._client, renews=True)
@@ -170,7 +171,7 @@ class BrokerNode:
         self._ip = await ip_of(self._config.broker_ip1)
         if self._config.client_tls is not None:
             client_context(self._config.client_tls)  # reports unusable files now
-        self._lookup = NameServerLookup(self._config, self._name_servers_changed)
+        self._lookup = NameServerLookup(self._config, self._on_name_servers_changed)
         await self._lookup.look_up()
         self._disk_mailbox = DiskMailbox(self._loop)
         self._disk = DiskThreads(self._disk_mailbox.post, loop=self._loop)
@@ -191,15 +192,15 @@ class BrokerNode:
             parts.push_async_callback(self._calls.stop)
             parts.push_async_callback(self._stop_replication)
             self._build()
-            await self._saved()
-            await self._replicate()
+            await self._wait_until_saved()
+            await self._start_replication()
             await self._listen(parts)
             parts.pop_all()  # from here on `_end` releases them
         logger.info("broker %s serves at %s", self._config.broker_name, self._address)
         self._runs = True
         try:
             self._tick()
-            await self._name_servers.first()
+            await self._name_servers.await_first_registrations()
         except BaseException:
             await self._end()
             raise
@@ -211,12 +212,14 @@ class BrokerNode:
         try:
             await self._store_reopen.stop()
             if self._runs and self._replicating is not None:
-                await wait_for(self._replicating.hand_over())
+                await value_of(self._replicating.hand_over())
         finally:
             if self._runs:
                 await self._end()
 
     async def _end(self) -> None:
+        """Do the work of `stop`: stop serving, replication and connections, then close the
+        store."""
         self._runs, self.context.shutting_down = False, True
         self._lookup.stop()
         self._confirmed = self._store.confirm_log_offset
@@ -237,19 +240,22 @@ class BrokerNode:
         logger.info("broker %s stopped", self._config.broker_name)
 
     async def _end_store(self) -> None:
+        """Stop the timers, then write everything to disk."""
         if self._timer is not None:
             self._timer.cancel()
         self._periodic.stop()
         await self._stop_store(self._write_down)
 
     async def _stop_store(self, work: Callable[[], None]) -> None:
+        """Run the last writes (`work`) on a thread of their own, as long as the disk responds."""
         store, disks = self._store, (self._disk, self._config_disk)
         unflushed = store.max_log_offset - store.flushed_log_offset
         limit_ms = patience_ms(self._config.store.sync_timeout_ms, unflushed)
         self._disk_mailbox.hold_reports()
-        await write_down(work, self._files, disks, limit_ms)
+        await run_last_writes(work, self._files, disks, limit_ms)
 
     def _write_down(self) -> None:
+        """Close the store and write all tables; blocks, for the thread of the last writes."""
         try:
             self._store.close(self._now_ms())
             # After the store: progress must not be ahead of the deliveries in the log.
@@ -265,6 +271,7 @@ class BrokerNode:
             self.context.offsets.save()
 
     async def _open_store(self) -> None:
+        """Open the store on another thread; a cancelled opening is given up."""
         logger.info("opening the store at %s", self._config.store.root)
         # In a thread: recovery of a big store takes minutes, and signals must be handled meanwhile.
         watch = StartupProgress(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
@@ -290,7 +297,9 @@ class BrokerNode:
         except asyncio.CancelledError:
             watch.give_up()
             limit_ms = patience_ms(self._config.store.sync_timeout_ms, 0)
-            if not await ends(opening, self._files, (self._disk, self._config_disk), limit_ms):
+            if not await wait_until_ended(
+                opening, self._files, (self._disk, self._config_disk), limit_ms
+            ):
                 raise
             self._disk_mailbox.take_back()
             if opening.exception() is None:
@@ -299,14 +308,15 @@ class BrokerNode:
         finally:
             self._disk_mailbox.take_back()
 
-    async def _saved(self) -> None:
-        """Wait until the start's changes of the tables are on disk; raises StartError."""
-        error = await wait_for(self._saver.saved())
+    async def _wait_until_saved(self) -> None:
+        """Wait until the changes that the start made to the tables are on disk; raises
+        StartError."""
+        error = await value_of(self._saver.saved())
         if error is not None:
             raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
 
     async def _run_on_thread(self, work: Callable[[], T]) -> T:
-        """The result of `work` on a disk thread; raises OSError."""
+        """Return the result of `work` on a disk thread; raises OSError."""
         done: asyncio.Future[T | OSError] = self._loop.create_future()
         self._config_disk.submit(work, partial(resolve_future, done))
         result = await done
@@ -315,7 +325,7 @@ class BrokerNode:
         return result
 
     def _build(self) -> None:
-        """Make the parts, with their tables loaded; raises ConfigError."""
+        """Make the broker's parts and load their tables; raises ConfigError."""
         ip = pack_ip(self._ip, 0)[:-4]
         runtime = BrokerRuntime(
             files=self._config_files,
@@ -345,8 +355,8 @@ class BrokerNode:
             steady_ms=self._steady_ms,
         )
 
-    async def _replicate(self) -> None:
-        """Take the role in the group, if there is any; raises StartError, StoreError."""
+    async def _start_replication(self) -> None:
+        """Make and start replication, if the broker replicates; raises StartError, StoreError."""
         if not self._config.replication.replicates:
             self._store.stand_alone(self._now_ms())
             return
@@ -366,29 +376,31 @@ class BrokerNode:
             port = options.ha_listen_port
             raise StartError(f"replicas cannot be served at port {port}: {error}") from None
 
-    def _forgotten(self) -> None:
-        """Handle that a name server may have forgotten this broker."""
+    def _on_registration_lost(self) -> None:
+        """Handle a lost connection to a name server, which may have forgotten this broker."""
         if self._replicating is not None:
             self._replicating.on_registration_lost()
 
-    def _is_old(self, name_server: str) -> bool:
+    def _is_rocketmq_4(self, name_server: str) -> bool:
         """Whether the name server at that address is RocketMQ 4's."""
         acting = None if self._replicating is None else self._replicating.acting
         return acting is not None and acting.members.is_old(name_server)
 
     async def _stop_replication(self) -> None:
+        """Stop replication, if it runs."""
         replicating, self._replicating = self._replicating, None
         if replicating is not None:
             await replicating.stop()
 
-    def _role_changed(self) -> None:
+    def _on_role_changed(self) -> None:
+        """Answer held pulls and waiting pops, and register the changed role."""
         self.context.held_pulls.release_all()
         self.context.pop.waiters.release_all()
         self._register_topics([])
 
     async def _listen(self, parts: AsyncExitStack) -> None:
-        """Open the ports and make the parts that need the address; `parts` releases them. Raises
-        StartError."""
+        """Open the ports and make the parts that need the address; `parts` releases them at the
+        end. Raises StartError."""
         config = self._config
         fast, table = self.context.fast, request_table(self.context)
         self.table = table
@@ -412,7 +424,7 @@ class BrokerNode:
                 gate = Gate(fast.lane, turn=turn)
                 await server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except (OSError, TlsError) as error:
-            raise StartError(why_not(host, config.listen_port, error)) from None
+            raise StartError(listen_error_text(host, config.listen_port, error)) from None
         registration = Registration(
             config, self._topics, self._address, lambda: self.context.role.broker_id
         )
@@ -423,12 +435,12 @@ class BrokerNode:
             self._now_ms,
             config.register_broker_timeout_ms,
             may=lambda: self.context.role.is_known,
-            on_lost=self._forgotten,
-            is_old=self._is_old,
+            on_lost=self._on_registration_lost,
+            is_old=self._is_rocketmq_4,
         )
         parts.push_async_callback(self._name_servers.stop)
-        self._topics.on_change = self._announce
-        self.context.role.on_change.append(self._role_changed)
+        self._topics.on_change = self._register_without_wait
+        self.context.role.on_change.append(self._on_role_changed)
         self._metrics = MetricsExporter(
             self.context, self._run_on_thread, partial(asyncio.sleep, 0), self._now_ms
         )
@@ -482,6 +494,7 @@ class BrokerNode:
                 raise StartError(f"gRPC cannot be served at {host}:{port}: {error}") from None
 
     async def _stop_serving(self) -> None:
+        """Stop the servers for gRPC and remoting."""
         try:
             if self._grpc is not None:
                 await self._grpc.stop()
@@ -489,9 +502,11 @@ class BrokerNode:
             await self._server.stop()
 
     def _steady_ms(self) -> int:
+        """Ms of the loop's monotonic clock."""
         return round(self._loop.time() * 1_000)
 
     def _call_soon(self, work: Callable[[], None]) -> None:
+        """Run `work` after the loop's turn, unless another thread uses the store now or then."""
         if not self._disk_mailbox.is_holding:
             self._loop.call_soon(self._unless_lent, work)
 
@@ -501,20 +516,21 @@ class BrokerNode:
             work()
 
     def _tick(self) -> None:
+        """Do the periodic work of all parts, and schedule the next tick."""
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
-        logged_errors(
+        run_logging_errors(
             lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick"
         )
         self._store_reopen.tick(self._store, (self._disk, self._config_disk), self._steady_ms())
         if self._replicating is not None:
-            logged_errors(self._replicating.tick, "replication's tick")
-            look_ms = self._replicating.look_ms
+            run_logging_errors(self._replicating.tick, "replication's tick")
+            look_ms = self._replicating.master_search_ms
             if look_ms is not None:
                 self._periodic.every("master", look_ms, lambda: self._register_topics([]))
-        logged_errors(self._periodic.tick, "the broker's duties")
+        run_logging_errors(self._periodic.tick, "the broker's duties")
         look_up_ms = self._config.fetch_namesrv_addr_interval_ms
         self._periodic.every("the look-up of name servers", look_up_ms, self._lookup.begin)
-        logged_errors(self._name_servers.tick, "the registration")
+        run_logging_errors(self._name_servers.tick, "the registration")
         replication = self._config.replication
         if replication.enable_slave_acting_master:
             beat = partial(
@@ -524,7 +540,8 @@ class BrokerNode:
         self._periodic.every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _save_config(self, changed: Sequence[Property]) -> Deferred[OSError | None]:
-        """Apply a changed configuration at once, and write it to its file."""
+        """Apply a changed configuration at once, and write it to its file; resolves to None when it
+        is durable, or to the OSError."""
         config, context, saved = self._config, self.context, Deferred[OSError | None]()
         self._store.config.follow(config.store)
         context.role.reconfigure(config.replication)
@@ -541,13 +558,17 @@ class BrokerNode:
             saved.resolve(None)
         return saved
 
-    def _name_servers_changed(self) -> None:
+    def _on_name_servers_changed(self) -> None:
+        """Register at the new name servers."""
         if self._runs:
             self._name_servers.reconfigure(self._config.register_broker_timeout_ms)
 
     def _register_topics(self, names: Sequence[str]) -> Deferred[None]:
+        """Register topics at all name servers ([]: all topics); resolves when they have them or are
+        not waited for."""
         return self._name_servers.changed(names)
 
-    def _announce(self, names: list[str]) -> None:
+    def _register_without_wait(self, names: list[str]) -> None:
+        """Register topics at all name servers, without waiting."""
         # without a wait: a send that creates a topic is answered at once
         self._register_topics(names)

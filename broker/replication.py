@@ -62,7 +62,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class LeaderStatus:
-    """A master and its replicas."""
+    """State of a master and its replicas."""
 
     replicas: tuple[ReplicaStatus, ...] = ()
     """The replicas' connections, the oldest connection first."""
@@ -81,8 +81,8 @@ class LeaderStatus:
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """A replica's connection to its master. Times are of the wall clock, in ms since 1970; 0 if the
-    event never happened."""
+    """State of a replica's connection to its master. Times are of the wall clock, in ms since 1970;
+    0 if the event never happened."""
 
     master_address: str = ""
     """Address `host:port` of the master's HA port; "" if unknown."""
@@ -210,9 +210,9 @@ class LockVotes(Protocol):
         """Whether a lock granted before the broker's last stop may still be valid."""
 
     def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
-        """Ask the other brokers for locks; resolves within a second to the queues, in the order of
-        `wanted.queues`, that get enough votes if this broker grants them, too. The caller locks
-        them here; an unreachable broker has no vote."""
+        """Ask the other brokers for their votes; resolves within a second to the queues, in the
+        order of `wanted.queues`, that get enough votes if this broker grants them, too. The caller
+        locks them here; an unreachable broker has no vote."""
 
     def unlock(self, wanted: LockRequest) -> None:
         """Send the release of the locks to the other brokers, without waiting for answers. The
@@ -227,7 +227,7 @@ class ActingReplicas(Protocol):
         """The locks of the whole group, used only with lockInStrictMode."""
 
     @property
-    def why_not(self) -> str:
+    def reason_not_serving(self) -> str:
         """The reason why this master serves no client yet; "" if it serves, or is no master."""
 
     @property
@@ -249,8 +249,8 @@ class ActingReplicas(Protocol):
 
 
 class ByteRate:
-    """Byte rate over the last full period of RATE_PERIOD_MS; each piece costs only an addition.
-    Times are in ms of the monotonic clock."""
+    """Byte rate over the last full period of RATE_PERIOD_MS. Times are in ms of the monotonic
+    clock."""
 
     __slots__ = ("_began_ms", "_bytes", "_last")
 
@@ -260,17 +260,18 @@ class ByteRate:
     def add(self, size: int, now_ms: int) -> None:
         """Count `size` transferred bytes at `now_ms`."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
-            self._turn(now_ms)
+            self._end_period(now_ms)
         self._bytes += size
 
     def per_second(self, now_ms: int) -> int:
         """Bytes per second in the last full period; 0 if no byte was counted in it, or before the
         first period has ended."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
-            self._turn(now_ms)
+            self._end_period(now_ms)
         return self._last
 
-    def _turn(self, now_ms: int) -> None:
+    def _end_period(self, now_ms: int) -> None:
+        """End the present period, and begin the next one at `now_ms`."""
         passed_ms = now_ms - self._began_ms
         self._last = self._bytes * 1_000 // passed_ms if passed_ms < 2 * RATE_PERIOD_MS else 0
         self._began_ms, self._bytes = now_ms, 0
@@ -303,7 +304,7 @@ class ReplicationLag:
         if self._acked >= log_end:
             self._caught_up_ms = now_ms
 
-    def ms(self, log_end: LogOffset, now_ms: int) -> int:
-        """The lag in ms of a replica whose master's log ends at `log_end`; 0 while the replica has
-        the whole log."""
+    def lag_ms(self, log_end: LogOffset, now_ms: int) -> int:
+        """Return the lag in ms of the replica, while the master's log ends at `log_end`; 0 while
+        the replica has the whole log."""
         return 0 if self._acked >= log_end else now_ms - self._caught_up_ms

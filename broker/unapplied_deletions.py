@@ -25,7 +25,8 @@ AGAIN_MS: Final = 10_000
 
 
 class UnappliedDeletions:
-    """Deletions in progress. Loop thread only. The constructor registers `apply` with the store."""
+    """Deletions of topics that only the log proves: deletes the queues and the state of the former
+    life. Loop thread only. The constructor registers `apply` with the store."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
@@ -44,8 +45,9 @@ class UnappliedDeletions:
                 self._begin(topic, life, now_ms)
 
     def _begin(self, topic: str, life: NewLife, now_ms: int) -> None:
-        """Begin a deletion. Offsets are removed first and durably: after a crash that follows the
-        deletion they would count for the new life, whose messages they have not passed."""
+        """Begin the deletion of a topic's former life. Offsets are removed first and durably: after
+        a crash that follows the deletion they would count for the new life, whose messages they
+        have not passed."""
         broker = self._broker
         self._begun.add(topic)
         broker.store.deletions.block_sends(topic)
@@ -53,14 +55,16 @@ class UnappliedDeletions:
         groups = {*broker.offsets.groups_of(topic), *broker.consumers.online_groups_of(topic)}
         broker.offsets.remove_topic(topic, now_ms)
         broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
-        broker.saver.saved().then(partial(self._saved, topic, life, groups, now_ms))
+        broker.saver.saved().then(partial(self._delete_queues, topic, life, groups, now_ms))
 
-    def _saved(
+    def _delete_queues(
         self, topic: str, life: NewLife, groups: set[str], now_ms: int, error: OSError | None
     ) -> None:
+        """Delete the queues, because the table without the offsets is durable (no `error`), unless
+        the deletion was requested or disproved meanwhile."""
         store = self._broker.store
         if error is not None:
-            self._ended(topic, groups, now_ms, StoreError(str(error)))
+            self._on_deleted(topic, groups, now_ms, StoreError(str(error)))
             return
         if store.deletions.is_requested(topic) or store.deletions.unapplied().get(topic) != life:
             # Meanwhile the master's table has the deletion, or the record that proves it was cut
@@ -74,12 +78,16 @@ class UnappliedDeletions:
             latest_ms = life.began_ms - 1
             gone = store.deletions.delete(topic, now_ms, life.at, latest_ms, is_proven=True)
         except StoreError as refused:
-            self._ended(topic, groups, now_ms, refused)
+            self._on_deleted(topic, groups, now_ms, refused)
             return
         store.statistics.forget_topic(topic)
-        gone.then(partial(self._ended, topic, groups, now_ms))
+        gone.then(partial(self._on_deleted, topic, groups, now_ms))
 
-    def _ended(self, topic: str, groups: set[str], now_ms: int, error: StoreError | None) -> None:
+    def _on_deleted(
+        self, topic: str, groups: set[str], now_ms: int, error: StoreError | None
+    ) -> None:
+        """Handle the end of the deletion of the queues: remove the topic's other state, or try
+        again later after an error."""
         broker = self._broker
         self._begun.discard(topic)
         if error is not None:
@@ -92,7 +100,7 @@ class UnappliedDeletions:
         former = broker.topics.get(topic)
         count = 0 if former is None else former.read_queue_nums
         for group in groups:
-            broker.offsets.begin_again(group, topic, count)
+            broker.offsets.reset_for_next_life(group, topic, count)
         broker.statistics.forget_topic(topic)
         if broker.role.is_master and former is None:
             queues = max(broker.store.queue_ids(topic), default=-1) + 1

@@ -106,9 +106,10 @@ def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentDeps:
-    """The dependencies of assignments. `call` sends requests to other nodes, `me` returns this
-    broker as a coordinator, `steady_ms` returns ms of the monotonic clock and `wall_ms` epoch ms,
-    `run_on_disk_thread` runs work on a disk thread, `call_soon` on the loop after its turn."""
+    """The dependencies of Assignments. `call` sends requests to other nodes, `coordinator` returns
+    this broker in the form of a coordinator, `steady_ms` returns ms of the monotonic clock and
+    `wall_ms` epoch ms, `run_on_disk_thread` runs work on a disk thread, `call_soon` on the loop
+    after its turn."""
 
     config: BrokerConfig
     consumers: ConsumerTable
@@ -124,7 +125,9 @@ class AssignmentDeps:
 
 
 class Assignments:
-    """See the module. Loop thread only. Sets `on_change` of the routes."""
+    """Answers members of consumer groups that ask for their queues (QUERY_ASSIGNMENT, 400): as the
+    coordinator of the group, or by forwarding the query to the coordinator. Notifies members of
+    changes. Loop thread only. Sets `on_change` of the routes."""
 
     def __init__(self, deps: AssignmentDeps) -> None:
         self.history = AssignmentHistory()
@@ -144,13 +147,13 @@ class Assignments:
             deps.steady_ms,
             deps.wall_ms,
             deps.run_on_disk_thread,
-            self._awaited,
+            self._schedule_notices,
         )
         self._alike: dict[tuple[str, str], tuple[tuple[int, int, str], Shares]] = {}
         self._notices: dict[str, set[str]] = {}
         self._generations: dict[str, int] = {}
         self._changed: dict[str, None] = {}
-        deps.routes.on_change = self._route_changed
+        deps.routes.on_change = self._on_route_changed
         self.reconfigure()
 
     def reconfigure(self) -> None:
@@ -163,11 +166,12 @@ class Assignments:
             self._consumers.mark_changed(group)
 
     def answer(self, query: AssignmentQuery) -> Deferred[AssignmentResponse]:
-        """Resolve, within about a second, to the answer for a member: its queues, or a success
-        without queues and with a reason, after which the member keeps its queues and asks again.
-        While name servers hang, it may take longer if members ask for over 32 new topics at once.
-        The answer to a broker that wrongly forwarded the query is SYSTEM_ERROR."""
-        return _chain(self._routes.get(query.topic), partial(self._routed, query))
+        """Resolve, within about a second, to the answer for the member that sent `query`: its
+        queues, or a success without queues and with a reason, after which the member keeps its
+        queues and asks again. While name servers hang, it may take longer if members ask for over
+        32 new topics at once. The answer to a broker that wrongly forwarded the query is
+        SYSTEM_ERROR."""
+        return _chain(self._routes.get(query.topic), partial(self._answer_with_route, query))
 
     def group_changed(self, name: str) -> None:
         """Note that members of a group may have come or gone; call it after each change of the
@@ -184,9 +188,9 @@ class Assignments:
         self._topics.group_changed(name)
 
     def topics_changed(self, names: Sequence[str]) -> None:
-        """Note that topics of this broker have other queues, or were deleted: their routes are
-        requested again soon."""
-        self._routes.changed(names)
+        """Note that the number of queues of these topics on this broker has changed, or that they
+        were deleted: their routes are requested again soon."""
+        self._routes.refresh_changed(names)
 
     def tick(self) -> None:
         """Do periodic work, every 100 ms: compare changed groups, request due routes, force due
@@ -203,22 +207,24 @@ class Assignments:
         self._send_notices()
 
     def forget_unused(self) -> None:
-        """Remove assignments without a query for UNUSED_MS from memory; called every minute."""
+        """Remove from memory the assignments without a query for UNUSED_MS; called every minute."""
         self._topics.forget_unused(UNUSED_MS)
         for name in [name for name in self._generations if self._consumers.group(name) is None]:
             del self._generations[name]
 
     # The path of a query
 
-    def _routed(
+    def _answer_with_route(
         self, query: AssignmentQuery, route: KnownRoute | None
     ) -> Deferred[AssignmentResponse]:
+        """Answer a query once the topic's route is known (None: the topic has no route): here if
+        this broker is the group's coordinator, else through the coordinator."""
         mode = self._modes.get(query.topic, query.group)
         if route is None:
-            return Deferred.resolved(_nothing(f"topic {query.topic} has no route"))
-        kind = self._kind_of(query.topic, mode)
+            return Deferred.resolved(_no_queues(f"topic {query.topic} has no route"))
+        kind = self._receive_mode_of(query.topic, mode)
         if query.is_broadcast or not self._config.server_load_balancer_enable:
-            return self._encoded(lambda: route.queues, kind, route.size)
+            return self._encode_answer(lambda: route.queues, kind, route.size)
         who, me = route.coordinator(), self._me()
         if who is not None and who.address != me.address:
             self._topics.drop(query.group, query.topic)
@@ -227,26 +233,35 @@ class Assignments:
             return self._forward(query, route, who)
         group = self._consumers.group(query.group)
         if group is None:
-            return Deferred.resolved(_nothing(f"no consumer of {query.group} is connected"))
-        if query.generation > self._generation(query) and query.generation <= TRUSTED_GENERATION:
+            return Deferred.resolved(_no_queues(f"no consumer of {query.group} is connected"))
+        if (
+            query.generation > self._stored_generation(query)
+            and query.generation <= TRUSTED_GENERATION
+        ):
             if query.kept is None:
                 return Deferred.resolved(AssignmentResponse(b"{}", {WANTS_KEPT: "true"}))
             self._topics.drop(query.group, query.topic)
             self.kept.adopt({query.kept.name: query.kept})
         if self._is_by_client(mode):
-            return self._alone(query, route, group, kind)
+            return self._answer_in_client_mode(query, route, group, kind)
         return self._coordinate(query, route, group, mode)
 
-    def _generation(self, query: AssignmentQuery) -> int:
+    def _stored_generation(self, query: AssignmentQuery) -> int:
+        """The generation of the assignment stored here for the query's group and topic; -1 without
+        a stored assignment."""
         kept = self.kept.get(query.group, query.topic)
         return -1 if kept is None else kept.generation
 
-    def _kind_of(self, topic: str, mode: GroupMode) -> str:
+    def _receive_mode_of(self, topic: str, mode: GroupMode) -> str:
+        """PULL or POP: the way in which a group with these settings receives the topic; if they do
+        not set it, the configuration's default (retry topics: PULL)."""
         if mode.mode:
             return mode.mode
         return PULL if topic.startswith(RETRY_PREFIX) else self._config.default_message_request_mode
 
     def _is_by_client(self, mode: GroupMode) -> bool:
+        """Whether the group's rebalance mode is CLIENT: each member gets the share that it would
+        compute itself."""
         return (mode.rebalance or self._config.rebalance_mode) == BY_CLIENT
 
     # Another broker decides
@@ -258,18 +273,20 @@ class Assignments:
         who: GroupCoordinator,
         kept: StoredAssignment | None = None,
     ) -> Deferred[AssignmentResponse]:
+        """Forward the query to the coordinator `who`, with the assignment stored here if `kept` is
+        given; resolves to the answer for the member."""
         fields = {
             FORWARDED: self._me().broker_name,
-            GENERATION: str(self._generation(query)),
+            GENERATION: str(self._stored_generation(query)),
         }
         body = query.body
         if kept is not None:
             body = dump({**load_object(body), KEPT: kept.to_json()})
         request = new_request(RequestCode.QUERY_ASSIGNMENT, None, body, fields=fields)
         answered = self._call(who.address, request, FORWARD_TIMEOUT_MS)
-        return _chain(answered, partial(self._forwarded, query, route, who, kept is None))
+        return _chain(answered, partial(self._on_forwarded, query, route, who, kept is None))
 
-    def _forwarded(
+    def _on_forwarded(
         self,
         query: AssignmentQuery,
         route: KnownRoute,
@@ -277,15 +294,18 @@ class Assignments:
         may_repeat: bool,
         response: Command | str,
     ) -> Deferred[AssignmentResponse]:
+        """Make the member's answer from the coordinator's answer, or from the text why it is
+        missing. `may_repeat`: if the coordinator asks for the assignment stored here, forward the
+        query again with it. After a failure a member in mode CLIENT is answered by this broker."""
         if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
             self._routes.refresh_soon(query.topic)
             reason = response if isinstance(response, str) else response.remark
             mode = self._modes.get(query.topic, query.group)
             group = self._consumers.group(query.group)
             if self._is_by_client(mode) and group is not None:
-                kind = self._kind_of(query.topic, mode)
-                return self._alone(query, route, group, kind)
-            return Deferred.resolved(_nothing(f"coordinator {who.broker_name}: {reason}", who))
+                kind = self._receive_mode_of(query.topic, mode)
+                return self._answer_in_client_mode(query, route, group, kind)
+            return Deferred.resolved(_no_queues(f"coordinator {who.broker_name}: {reason}", who))
         if response.fields.get(WANTS_KEPT) and may_repeat:
             kept = self.kept.get(query.group, query.topic)
             if kept is not None:
@@ -302,7 +322,7 @@ class Assignments:
                 if row.generation <= TRUSTED_GENERATION:
                     self.kept.adopt({row.name: row})
             except BadBody as error:
-                return Deferred.resolved(_nothing(f"coordinator {who.broker_name}: {error}", who))
+                return Deferred.resolved(_no_queues(f"coordinator {who.broker_name}: {error}", who))
             body = dump(members)
         return Deferred.resolved(AssignmentResponse(body))
 
@@ -311,42 +331,50 @@ class Assignments:
     def _coordinate(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, mode: GroupMode
     ) -> Deferred[AssignmentResponse]:
+        """Bring the assignment of the query's topic and group up to date, as their coordinator,
+        then answer with the member's queues."""
         _, held = self._alike.pop((query.group, query.topic), (None, None))
         chosen = mode.strategy or self._config.rebalance_strategy
         named = query.strategy or AVG
         if not chosen and (not is_strategy(named) or (named == CONFIG and not mode.fixed)):
-            return Deferred.resolved(_nothing(f"unknown strategy {named}"))
+            return Deferred.resolved(_no_queues(f"unknown strategy {named}"))
         entry = self._topics.get(group, query.topic, held)
         self._generations[query.group] = group.generation
-        entry.strategy = chosen or _named_by_members(entry, query.client_id, named)
-        rooms, pops = self._config.machine_rooms, self._kind_of(query.topic, mode) == POP
-        ready = self._topics.up_to_date(entry, group, route, mode, rooms, pops)
-        return _chain(ready, lambda _: self._answered(entry, query, mode, pops))
+        entry.strategy = chosen or _strategy_of_members(entry, query.client_id, named)
+        rooms, pops = self._config.machine_rooms, self._receive_mode_of(query.topic, mode) == POP
+        ready = self._topics.bring_up_to_date(entry, group, route, mode, rooms, pops)
+        return _chain(ready, lambda _: self._answer_from(entry, query, mode, pops))
 
-    def _answered(
+    def _answer_from(
         self, entry: CoordinatedTopic, query: AssignmentQuery, mode: GroupMode, pops: bool
     ) -> Deferred[AssignmentResponse]:
+        """Answer with the member's queues of an up-to-date assignment; if it failed or is still
+        being computed, with a success without queues. `pops`: members pop, so a member also gets
+        the queues of the next members."""
         if entry.error or not self._topics.is_ready(entry):
-            return Deferred.resolved(_nothing(entry.error or "the assignment is being computed"))
+            return Deferred.resolved(_no_queues(entry.error or "the assignment is being computed"))
         if pops:
             number = mode.pop_share_queue_num
             number = self._config.default_pop_share_queue_num if number is None else number
             shares = entry.settling.shares
             work = partial(pop_share, entry.sharing, shares, query.client_id, number)
-            return self._encoded(work, POP, len(entry.sharing.queues))
+            return self._encode_answer(work, POP, len(entry.sharing.queues))
         body = self._topics.ask(entry, query.client_id, partial(encode_assignment, mode=PULL))
-        return body.map(partial(self._with_kept, entry, query))
+        return body.map(partial(self._add_stored_assignment, entry, query))
 
-    def _encoded(
+    def _encode_answer(
         self, queues: Callable[[], Sequence[MessageQueue]], kind: str, weight: int
     ) -> Deferred[AssignmentResponse]:
+        """Encode an answer with the queues that `queues()` returns, all of receive mode `kind`
+        (PULL or POP); on another thread if `weight`, a number of queues, is large."""
         body = self._topics.run(lambda: encode_assignment(queues(), kind), weight)
         return body.map(AssignmentResponse)
 
-    def _with_kept(
+    def _add_stored_assignment(
         self, entry: CoordinatedTopic, query: AssignmentQuery, body: bytes
     ) -> AssignmentResponse:
-        """Add the assignment for a broker that forwarded the query and has no copy of it yet."""
+        """Make the answer with `body`; for a broker that forwarded the query and whose copy is
+        older, add the stored assignment."""
         kept = self.kept.get(query.group, query.topic)
         is_news = bool(query.forwarded_by) and query.generation < entry.generation
         if not is_news or kept is None or len(kept.row()) + len(body) > KEPT_MAX:
@@ -354,17 +382,18 @@ class Assignments:
         members = {**load_object(body), KEPT: kept.to_json()}
         return AssignmentResponse(dump(members), {HAS_KEPT: "true"})
 
-    def _alone(
+    def _answer_in_client_mode(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, kind: str
     ) -> Deferred[AssignmentResponse]:
-        """Compute in mode CLIENT, as the member would with this broker's list of members."""
+        """Answer in mode CLIENT: compute the share that the member would compute itself, with this
+        broker's list of members."""
         key = query.group, query.topic
         self._topics.drop(*key)
         self._generations[query.group] = group.generation
         strategy = query.strategy or AVG
         if strategy == STICKY:
             return Deferred.resolved(
-                _nothing(
+                _no_queues(
                     "STICKY needs rebalanceMode=BROKER: it starts from the members' former shares"
                 )
             )
@@ -372,7 +401,7 @@ class Assignments:
         known, shares = self._alike.get(key, (None, {}))
         if known == basis:
             share = shares.get(query.client_id, [])
-            return self._encoded(lambda: share, kind, len(share))
+            return self._encode_answer(lambda: share, kind, len(share))
         members, rooms = group.client_ids(), self._config.machine_rooms
 
         def work() -> Computed:
@@ -380,23 +409,27 @@ class Assignments:
 
         def take(result: Computed) -> Deferred[AssignmentResponse]:
             if isinstance(result, AllocationError):
-                return Deferred.resolved(_nothing(str(result)))
+                return Deferred.resolved(_no_queues(str(result)))
             while len(self._alike) >= CACHED_RESPONSES_MAX:
                 del self._alike[next(iter(self._alike))]
             self._alike[key] = basis, result[0]
             share = result[0].get(query.client_id, [])
-            return self._encoded(lambda: share, kind, len(share))
+            return self._encode_answer(lambda: share, kind, len(share))
 
         return _chain(self._topics.run(work, len(members) + route.size), take)
 
     # Notices
 
-    def _route_changed(self, topic: str) -> None:
+    def _on_route_changed(self, topic: str) -> None:
+        """Have all members notified of each group that this broker coordinates for the topic,
+        because the queues in its route have changed."""
         for name in self._generations:
             if any(entry.topic == topic for entry in self._topics.of_group(name)):
-                self._awaited(name, None)
+                self._schedule_notices(name, None)
 
-    def _awaited(self, name: str, members: Collection[str] | None) -> None:
+    def _schedule_notices(self, name: str, members: Collection[str] | None) -> None:
+        """Have the `members` (client ids; None: all) of group `name` notified at the end of the
+        loop's turn, so that they ask for their queues again."""
         if members is None:
             group = self._consumers.group(name)
             members = group.client_ids() if group is not None else ()
@@ -406,6 +439,8 @@ class Assignments:
             self._notices.setdefault(name, set()).update(members)
 
     def _send_notices(self) -> None:
+        """Send NOTIFY_CONSUMER_IDS_CHANGED (40) to the scheduled members; with
+        notifyConsumerIdsChangedEnable=false the notices are dropped."""
         notices, self._notices = self._notices, {}
         for name, client_ids in notices.items():
             group = self._consumers.group(name)
@@ -417,9 +452,10 @@ class Assignments:
                         notify_changed(peer, name)
 
 
-def _named_by_members(entry: CoordinatedTopic, client_id: str, strategy: str) -> str:
-    """Return the strategy of the member with the smallest id: while members are restarted with
-    another strategy, two of them must not cause changes in turn."""
+def _strategy_of_members(entry: CoordinatedTopic, client_id: str, strategy: str) -> str:
+    """Note that member `client_id` asks for `strategy`; return the strategy of the member with the
+    smallest id: while members are restarted with another strategy, two of them must not cause
+    changes in turn."""
     shares, named = entry.settling.shares, entry.named
     if client_id in shares and named.get(client_id) != strategy:
         named[client_id] = strategy
@@ -429,7 +465,8 @@ def _named_by_members(entry: CoordinatedTopic, client_id: str, strategy: str) ->
 
 
 def _chain(later: Deferred[A], go_on: Callable[[A], Deferred[B]]) -> Deferred[B]:
-    """Continue with `go_on` once a value is there; resolves to its result."""
+    """Call `go_on` with the value of `later` once it is there; resolves to the value of the
+    Deferred that `go_on` returns."""
     if later.done:
         return go_on(later.value)
     result: Deferred[B] = Deferred()
@@ -437,23 +474,27 @@ def _chain(later: Deferred[A], go_on: Callable[[A], Deferred[B]]) -> Deferred[B]
     return result
 
 
-def _nothing(why: str, who: GroupCoordinator | None = None) -> AssignmentResponse:
-    """A success without queues: the member keeps its queues, and asks again in a second. An error
-    would make a starting Java member compute its share itself for ever."""
-    return AssignmentResponse(b"{}", _named(who), remark=why)
+def _no_queues(why: str, who: GroupCoordinator | None = None) -> AssignmentResponse:
+    """Make a success without queues, with the reason `why` and the coordinator `who`: the member
+    keeps its queues, and asks again in a second. An error would make a starting Java member compute
+    its share itself for ever."""
+    return AssignmentResponse(b"{}", _coordinator_fields(who), remark=why)
 
 
 def _refusal(
     query: AssignmentQuery, who: GroupCoordinator, me: GroupCoordinator
 ) -> AssignmentResponse:
+    """Make the SYSTEM_ERROR for a broker that forwarded the query to this broker (`me`), although
+    `who` is the coordinator."""
     remark = (
         f"{me.broker_name} does not coordinate {query.group} for {query.topic}:"
         f" {who.broker_name} ({who.broker_id}) at {who.address} does"
     )
-    return AssignmentResponse(b"", _named(who), ResponseCode.SYSTEM_ERROR, remark)
+    return AssignmentResponse(b"", _coordinator_fields(who), ResponseCode.SYSTEM_ERROR, remark)
 
 
-def _named(who: GroupCoordinator | None) -> dict[str, str]:
+def _coordinator_fields(who: GroupCoordinator | None) -> dict[str, str]:
+    """Header fields with the coordinator's name, id and address; {} for None."""
     if who is None:
         return {}
     return {

@@ -46,7 +46,7 @@ Computed = tuple[Shares, float] | AllocationError
 
 
 class RunOnThread(Protocol):
-    """Runs work on another thread."""
+    """A function that runs work on another thread."""
 
     def __call__(self, work: Callable[[], T]) -> Deferred[T | OSError]:
         """Run `work` on another thread; resolves on the loop thread to its result or its
@@ -68,7 +68,8 @@ class _Basis:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """The result for a basis; `is_same`: equal to the previous assignment."""
+    """An assignment computed from a basis. `before` are the shares that it replaces; `is_same`:
+    they are equal to the new ones."""
 
     sharing: Sharing
     kept: StoredAssignment
@@ -115,8 +116,9 @@ class CoordinatedTopic:
 
 
 class CoordinatedTopics:
-    """See the module. Loop thread only, except for the work on a busy entry. An entry is a
-    CoordinatedTopic; times are ms of the monotonic clock."""
+    """The topics of consumer groups that this broker coordinates: computes their assignments after
+    changes, and answers members with the queues that they may have. An entry is a CoordinatedTopic;
+    times are ms of the monotonic clock. Loop thread only, except for the work on a busy entry."""
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class CoordinatedTopics:
 
     def run(self, work: Callable[[], T], weight: int) -> Deferred[T]:
         """Run `work` now if `weight` (members plus queues) is at most INLINE, else on another
-        thread. Resolves on the loop thread to its result. `work` must not raise."""
+        thread. Resolves on the loop thread to the result of `work`, which must not raise."""
         if weight <= INLINE:
             return Deferred.resolved(work())
         done: Deferred[T] = Deferred()
@@ -162,8 +164,9 @@ class CoordinatedTopics:
         return list(self._groups.get(group, {}).values())
 
     def get(self, group: ConsumerGroup, topic: str, held: Shares | None) -> CoordinatedTopic:
-        """Return the entry, made if missing, and count it as used. `held` are the members' queues
-        as far as known, None: those in the stored assignment; only used for a new entry."""
+        """Return the entry of a group and topic, made if missing, and count it as used now. `held`
+        are the members' present queues as far as known, None: those in the stored assignment; only
+        used for a new entry."""
         topics = self._groups.setdefault(group.name, {})
         entry = topics.get(topic)
         if entry is None:
@@ -182,9 +185,9 @@ class CoordinatedTopics:
         if not topics:
             del self._groups[group]
         self._open.pop((group, topic), None)
-        self._end(entry, is_settled=False)
+        self._end_change(entry, is_settled=False)
 
-    def up_to_date(
+    def bring_up_to_date(
         self,
         entry: CoordinatedTopic,
         group: ConsumerGroup,
@@ -194,9 +197,10 @@ class CoordinatedTopics:
         pops: bool,
         tries: int = COMPUTE_TRIES_MAX,
     ) -> Deferred[None]:
-        """Compute the assignment again unless it is of these inputs. Resolves when it is, and is
-        not busy; also after `tries` computations if members keep coming and going: then check
-        `is_ready`. `rooms` and `pops`: machine rooms, and whether members pop."""
+        """Compute the entry's assignment again if any of these inputs has changed since its last
+        computation. Resolves to None when the assignment is of these inputs and the entry is not
+        busy; also after `tries` computations if members keep coming and going: then check
+        `is_ready`. `rooms`: machine rooms; `pops`: whether members pop."""
         done: Deferred[None] = Deferred()
         absent = len(entry.not_yet_returned)
         basis = _Basis(group.generation, route.version, entry.strategy, mode, rooms, absent, pops)
@@ -205,7 +209,7 @@ class CoordinatedTopics:
             return done
         if entry.busy is None:
             self._compute(entry, group, route, basis)
-        again = partial(self.up_to_date, entry, group, route, mode, rooms, pops, tries - 1)
+        again = partial(self.bring_up_to_date, entry, group, route, mode, rooms, pops, tries - 1)
         if entry.busy is None:
             return again()
         entry.busy.then(lambda _: again().then(done.resolve))
@@ -213,7 +217,7 @@ class CoordinatedTopics:
 
     def is_ready(self, entry: CoordinatedTopic) -> bool:
         """Whether the entry has an assignment, is not busy, and was not dropped."""
-        return entry.basis is not None and entry.busy is None and self._is_mine(entry)
+        return entry.basis is not None and entry.busy is None and self._is_current(entry)
 
     def ask(
         self,
@@ -221,9 +225,9 @@ class CoordinatedTopics:
         member: str,
         encode: Callable[[Sequence[MessageQueue]], bytes],
     ) -> Deferred[bytes]:
-        """Resolve to the answer for a member: the queues that it may have now, encoded by `encode`,
-        maybe from the cache. Queues of the member that are not in its share are free for others
-        from this call. The entry must be `is_ready`."""
+        """Answer a member's query: resolves to the queues that the member may have now, encoded by
+        `encode`, maybe from the cache. Queues of the member that are not in its share are free for
+        others from this call. The entry must be `is_ready`."""
         body = entry.bodies.get(member)
         if body is not None:
             return Deferred.resolved(body)
@@ -238,14 +242,14 @@ class CoordinatedTopics:
                 self._on_awaited(entry.group, result[1])
             if settling.holds_all(member):
                 entry.bodies[member] = result[0]
-            self._settled(entry)
+            self._end_if_settled(entry)
             return result[0]
 
         share = settling.shares.get(member, ())
-        return self._exclusively(entry, work, 2 * len(share)).map(take)
+        return self._run_exclusively(entry, work, 2 * len(share)).map(take)
 
     def group_changed(self, name: str) -> None:
-        """Note the time at which connections of the group came or went, for the history. Nothing is
+        """Note for the history that connections of the group `name` came or went now. Nothing is
         computed here."""
         for entry in self._groups.get(name, {}).values():
             if entry.changed_ms is None:
@@ -263,14 +267,14 @@ class CoordinatedTopics:
             entry.named.pop(member, None)
 
     def tick(self) -> None:
-        """Force handovers that are due, and stop to wait for members that did not return in time;
-        `on_awaited` is called for members that must ask again."""
+        """Force handovers that are due, and end the wait for members that did not return in time
+        after a restart; `on_awaited` is called for members that must ask again."""
         now_ms = self._steady_ms()
         for entry in list(self._open.values()):
             if entry.busy is not None:
                 continue
             if entry.settling.is_due(now_ms):
-                self._force(entry, now_ms)
+                self._force_handover(entry, now_ms)
             if entry.not_yet_returned and now_ms >= entry.return_until_ms:
                 entry.not_yet_returned.clear()
                 entry.changed_ms = now_ms
@@ -285,13 +289,15 @@ class CoordinatedTopics:
             if now_ms - entry.used_ms >= unused_ms and entry.busy is None:
                 self.drop(entry.group, entry.topic)
 
-    def _is_mine(self, entry: CoordinatedTopic) -> bool:
+    def _is_current(self, entry: CoordinatedTopic) -> bool:
+        """Whether the entry is still in the table, so was not dropped."""
         return self._groups.get(entry.group, {}).get(entry.topic) is entry
 
-    def _exclusively(
+    def _run_exclusively(
         self, entry: CoordinatedTopic, work: Callable[[], T], weight: int
     ) -> Deferred[T]:
-        """Run work on `settling`; other work on it waits."""
+        """Run work on the entry's handover (`settling`), with the entry busy meanwhile; resolves to
+        the result of `work`. `weight` as in `run`. The entry must not be busy."""
         assert entry.busy is None, "another thread works on the entry"
         entry.busy = busy = Deferred[None]()
         result: Deferred[T] = Deferred()
@@ -305,6 +311,9 @@ class CoordinatedTopics:
         return result
 
     def _inherit(self, entry: CoordinatedTopic, group: ConsumerGroup, held: Shares | None) -> None:
+        """Set the shares and the generation with which a new entry begins: `held`, or else the
+        stored assignment. Shortly after a restart, members in the stored assignment count as
+        present until REJOIN_MS."""
         kept = self._kept.get(entry.group, entry.topic)
         if kept is not None:
             entry.generation = kept.generation
@@ -317,17 +326,22 @@ class CoordinatedTopics:
                 self._open[entry.group, entry.topic] = entry
         entry.inherited = held
 
-    def _force(self, entry: CoordinatedTopic, now_ms: int) -> None:
+    def _force_handover(self, entry: CoordinatedTopic, now_ms: int) -> None:
+        """Free the queues of members that did not ask in time, and have the members notified that
+        must ask again."""
+
         def take(awaited: set[str]) -> None:
             if awaited:
                 self._on_awaited(entry.group, awaited)
 
         work = partial(entry.settling.tick, now_ms)
-        self._exclusively(entry, work, len(entry.sharing.queues)).then(take)
+        self._run_exclusively(entry, work, len(entry.sharing.queues)).then(take)
 
     def _compute(
         self, entry: CoordinatedTopic, group: ConsumerGroup, route: KnownRoute, basis: _Basis
     ) -> None:
+        """Begin to compute the assignment of `basis`, maybe on another thread; the entry is busy
+        until the result is applied."""
         members, departed = group.client_ids() | entry.not_yet_returned, entry.departed
         inherited, former, settling = entry.inherited, entry.basis, entry.settling
         entry.inherited, entry.departed = None, {}
@@ -358,17 +372,19 @@ class CoordinatedTopics:
             return _Decision(sharing, kept, trigger, held, compute_ms, is_same)
 
         def take(result: _Decision | AllocationError) -> None:
-            if self._is_mine(entry):
+            if self._is_current(entry):
                 for member in departed:
                     entry.bodies.pop(member, None)
-                self._computed(entry, basis, result)
+                self._apply_result(entry, basis, result)
 
         weight = len(members) + route.size
-        self._exclusively(entry, work, weight).then(take)
+        self._run_exclusively(entry, work, weight).then(take)
 
-    def _computed(
+    def _apply_result(
         self, entry: CoordinatedTopic, basis: _Basis, result: _Decision | AllocationError
     ) -> None:
+        """Apply the result of a computation: store a changed assignment and open its change for the
+        history, or note the error."""
         entry.basis = basis
         if isinstance(result, AllocationError):
             entry.error = str(result)
@@ -381,7 +397,7 @@ class CoordinatedTopics:
             entry.bodies.clear()
         if result.is_same:
             return
-        self._end(entry, is_settled=False)
+        self._end_change(entry, is_settled=False)
         entry.generation = kept.generation
         entry.sharing = result.sharing
         self._kept.put(kept)
@@ -402,19 +418,22 @@ class CoordinatedTopics:
             unowned_ms=0,
         )
         self._open[entry.group, entry.topic] = entry
-        self._settled(entry)
+        self._end_if_settled(entry)
 
-    def _settled(self, entry: CoordinatedTopic) -> None:
+    def _end_if_settled(self, entry: CoordinatedTopic) -> None:
+        """If all members hold their shares, end the entry's open change in the history."""
         if entry.change is not None and entry.settling.is_settled:
-            self._end(entry, is_settled=True)
+            self._end_change(entry, is_settled=True)
 
-    def _end(self, entry: CoordinatedTopic, *, is_settled: bool) -> None:
+    def _end_change(self, entry: CoordinatedTopic, *, is_settled: bool) -> None:
+        """Add the entry's open change, if there is one, to the history; `is_settled`: all members
+        hold their shares."""
         change, entry.change = entry.change, None
         if change is None or not self.writes_history:
             return
         settling = entry.settling
         end_ms = self._wall_ms() if is_settled else 0
-        self._history.add(change.ended(end_ms, settling.overlap_ms, settling.unowned_ms))
+        self._history.add(change.with_end(end_ms, settling.overlap_ms, settling.unowned_ms))
 
 
 def compute(strategy: str, sharing: Sharing) -> Computed:

@@ -40,12 +40,12 @@ class _Forced:
 
 @dataclass(slots=True)
 class QueueHandover:
-    """See the module. Times are of the monotonic clock, in milliseconds. Members are client ids;
-    `shares` is the assignment in force.
+    """Handover of a topic's queues in a group from one assignment to the next: a queue goes to its
+    new owner once its former owner was answered without it, has left, or did not ask in time (I18).
 
-    `overlap_ms` is the longest time for which a queue may have had two owners since `begin`,
-    `unowned_ms` the longest time without an owner.
-    """
+    Times are of the monotonic clock, in milliseconds. Members are client ids; `shares` is the
+    assignment in force. `overlap_ms` is the longest time for which a queue may have had two owners
+    since `begin`, `unowned_ms` the longest time without an owner."""
 
     shares: Shares = field(default_factory=dict)
     overlap_ms: int = 0
@@ -104,15 +104,16 @@ class QueueHandover:
         self._deadline_ms = None if self.is_settled else now_ms + handover_ms
 
     def ask(self, member: str, now_ms: int) -> tuple[list[MessageQueue], frozenset[str] | set[str]]:
-        """Return (queues that the member may have now, members that must ask again) for an answer
-        that is sent: queues outside of its share count as free. A member without a share leaves."""
+        """Answer a member's query: return (queues that the member may have now, members that must
+        ask again). Queues outside of the member's share count as free from now. A member without a
+        share leaves."""
         share = self.shares.get(member)
         if share is None:
             return [], self.remove_member(member, now_ms)
         if member in self._informed:
             return share, _NOTHING
         self._asked.add(member)
-        self._overlap_ends(member, now_ms)
+        self._end_overlap(member, now_ms)
         held = self._held.setdefault(member, set())
         awaited = {self._release(queue, member, now_ms) for queue in held.difference(share)}
         granted = []
@@ -129,7 +130,7 @@ class QueueHandover:
     def remove_member(self, member: str, now_ms: int) -> set[str]:
         """Remove a member and free its queues; return the members that get some of them and have
         asked already: they must ask again."""
-        self._overlap_ends(member, now_ms)
+        self._end_overlap(member, now_ms)
         self._informed.discard(member)
         self._asked.discard(member)
         held = self._held.pop(member, set())
@@ -137,7 +138,7 @@ class QueueHandover:
         return awaited & self._asked
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether `tick` has to be called, at `now_ms`."""
+        """Whether the time has come, at `now_ms`, at which `tick` must be called."""
         return self._deadline_ms is not None and now_ms >= self._deadline_ms
 
     def tick(self, now_ms: int) -> set[str]:
@@ -161,6 +162,8 @@ class QueueHandover:
         return (awaited & self._asked) | (self.shares.keys() - self._informed)
 
     def _grant(self, queue: MessageQueue, now_ms: int) -> None:
+        """Note that a queue is given to its owner: its time without an owner ends, and if it was
+        forced, its overlap begins."""
         self.unowned_ms = max(self.unowned_ms, now_ms - self._free_ms.pop(queue, now_ms))
         forced = self._forced.get(queue)
         if forced is not None and forced.since_ms < 0:
@@ -176,7 +179,9 @@ class QueueHandover:
                 self._free_ms[queue] = now_ms
         return owner
 
-    def _overlap_ends(self, member: str, now_ms: int) -> None:
+    def _end_overlap(self, member: str, now_ms: int) -> None:
+        """End the overlap of all queues that were forced from `member`, which has asked or left;
+        `overlap_ms` grows."""
         ended = [queue for queue, forced in self._forced.items() if forced.member == member]
         for queue in ended:
             since_ms = self._forced.pop(queue).since_ms

@@ -45,14 +45,15 @@ class AssignmentChange:
         """Number of members and queues after the change."""
         return len(self.after) + sum(map(len, self.after.values()))
 
-    def ended(self, end_ms: int, overlap_ms: int, unowned_ms: int) -> "AssignmentChange":
+    def with_end(self, end_ms: int, overlap_ms: int, unowned_ms: int) -> "AssignmentChange":
         """Return a copy with these results of the handover; `end_ms` is epoch ms, the others are
         durations in ms."""
         return replace(self, end_ms=end_ms, overlap_ms=overlap_ms, unowned_ms=unowned_ms)
 
 
 class AssignmentHistory:
-    """Changes until they are written, in memory only. Loop thread only."""
+    """Changes of assignments that wait to be written to the histories, in memory only. Loop thread
+    only."""
 
     def __init__(self) -> None:
         self._changes: deque[AssignmentChange] = deque()
@@ -83,6 +84,8 @@ def lines_of(changes: Sequence[AssignmentChange]) -> Iterator[bytes]:
 
 
 def _line(change: AssignmentChange) -> bytes:
+    """Encode a change as a line of JSON in UTF-8, with its line end; unknown members are left
+    out."""
     queues = sorted(queue for share in change.after.values() for queue in share)
     value = {
         "time_ms": change.decided_ms,
@@ -92,8 +95,8 @@ def _line(change: AssignmentChange) -> bytes:
         "trigger": change.trigger,
         "members": list(change.after),
         "queues": [[queue.broker_name, queue.queue_id] for queue in queues],
-        "before": _owned(change.before),
-        "after": _owned(change.after),
+        "before": _queues_by_member(change.before),
+        "after": _queues_by_member(change.after),
         "compute_ms": round(change.compute_ms, 3),
         "start_ms": change.start_ms if change.end_ms else None,
         "end_ms": change.end_ms or None,
@@ -105,7 +108,8 @@ def _line(change: AssignmentChange) -> bytes:
     return text.encode("utf-8", "replace") + b"\n"
 
 
-def _owned(shares: Shares) -> dict[str, list[list[str | int]]]:
+def _queues_by_member(shares: Shares) -> dict[str, list[list[str | int]]]:
+    """Return (broker name, queue id) pairs by client id, without members that have no queue."""
     return {
         member: [[queue.broker_name, queue.queue_id] for queue in share]
         for member, share in shares.items()

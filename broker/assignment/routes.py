@@ -87,7 +87,8 @@ class KnownRoute:
 
 
 class TopicRoutes:
-    """See the module. Loop thread only; times are of the monotonic clock."""
+    """Cache of the routes of topics, requested from the name servers and kept up to date, for the
+    coordinator of a group. Loop thread only; times are of the monotonic clock."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class TopicRoutes:
         """Resolve to the route: at once if a former answer is known, which is then queried again if
         it is old. None for a topic that does not exist, or if no name server answers."""
         if not self._servers():
-            return Deferred.resolved(self._take_own(topic))
+            return Deferred.resolved(self._route_of_own_topic(topic))
         return self._cache.fetch(topic).map(_present)
 
     def refresh_soon(self, topic: str) -> None:
@@ -118,9 +119,9 @@ class TopicRoutes:
         broker of it did not answer."""
         self._cache.refresh_soon(topic)
 
-    def changed(self, topics: Sequence[str]) -> None:
-        """Request the routes of this broker's changed topics in 500 ms: name servers are notified
-        of the change now, too."""
+    def refresh_changed(self, topics: Sequence[str]) -> None:
+        """Request the routes of these topics of this broker again in 500 ms, because they have
+        changed: name servers are notified of the change now, too."""
         for topic in topics:
             self._cache.refresh_later(topic)
 
@@ -130,35 +131,42 @@ class TopicRoutes:
         if self._servers():
             self._cache.refresh()
 
-    def _take_own(self, topic: str) -> KnownRoute | None:
+    def _route_of_own_topic(self, topic: str) -> KnownRoute | None:
+        """Make the route from this broker's own configuration and put it into the cache; None if
+        the topic does not exist here or is not readable."""
         config, me = self._own(topic)
         former, route = self._cache.get(topic), None
         if config is not None and config.perm & PERM_READ:
             counts = tuple(bounded_queue_counts([(me.broker_name, config.read_queue_nums)]))
             brokers = {me.broker_name: {me.broker_id: me.address}}
-            route = self._route(topic, _present(former), counts, brokers)
+            route = self._make_route(topic, _present(former), counts, brokers)
         self._cache.put(topic, route or Absent(f"no topic {topic}", is_certain=True))
         return route
 
     def _query(self, topic: str, former: KnownRoute | None) -> Deferred[KnownRoute | Absent]:
+        """Query the name servers; resolves to the route, a newer version if its queues differ from
+        `former`, or to Absent."""
         response = self._queries.route(GetRouteInfoRequest(topic))
-        return response.map(partial(self._read, topic, former))
+        return response.map(partial(self._route_of_answer, topic, former))
 
-    def _read(
+    def _route_of_answer(
         self, topic: str, former: KnownRoute | None, response: TopicRouteData | Absent
     ) -> KnownRoute | Absent:
+        """Make the route from a name server's answer."""
         if isinstance(response, Absent):
             return response
         brokers = {one.broker_name: dict(one.broker_addrs) for one in response.broker_datas}
-        return self._route(topic, former, readable_counts(response), brokers)
+        return self._make_route(topic, former, readable_counts(response), brokers)
 
-    def _route(
+    def _make_route(
         self,
         topic: str,
         former: KnownRoute | None,
         counts: tuple[tuple[str, int], ...],
         brokers: Mapping[str, Mapping[int, str]],
     ) -> KnownRoute:
+        """Return `former` with these addresses if its numbers of queues are the same; else a route
+        with a new version, and call `on_change` if there was a former one."""
         if former is not None and former.counts == counts:
             return replace(former, brokers=brokers)
         self._versions += 1
@@ -168,6 +176,7 @@ class TopicRoutes:
 
 
 def _present(route: KnownRoute | Absent | None) -> KnownRoute | None:
+    """The route, or None if it is absent."""
     return None if isinstance(route, Absent) else route
 
 

@@ -45,32 +45,37 @@ def parse_delay_levels(text: str) -> list[int]:
     return [int(match[1]) * _UNIT_MS[match[2]] for match in matches if match]
 
 
-def _name(value: str) -> str:
+def _parse_name(value: str) -> str:
+    """Check the name of a cluster or broker; raises ValueError."""
     if not re.fullmatch(r"[%|a-zA-Z0-9_.-]{1,127}", value) or not value.strip("."):
         raise ValueError("1 to 127 letters, digits and % | _ - ., not dots alone")
     return value
 
 
-def _address(value: str) -> str:
+def _parse_address(value: str) -> str:
+    """Parse at most one `host:port`; "" for an empty text. Raises ValueError."""
     found = NAME_SERVERS.parse(value)
     if len(found) > 1:
         raise ValueError("one host:port")
     return found[0] if found else ""
 
 
-def _metrics_exporter(value: str) -> MetricsExporterType:
+def _parse_metrics_exporter(value: str) -> MetricsExporterType:
+    """Parse DISABLE or PROM, by name or number; raises ValueError."""
     for kind in (MetricsExporterType.DISABLE, MetricsExporterType.PROM):
         if value in (kind.name, str(kind.value)):
             return kind
     raise ValueError("DISABLE or PROM (metrics are not sent anywhere yet)")
 
 
-def _delay_levels(value: str) -> str:
+def _check_delay_levels(value: str) -> str:
+    """Check delay levels, and return their text unchanged; raises ValueError."""
     parse_delay_levels(value)
     return value
 
 
-def _word(*words: str) -> Kind[str]:
+def _one_of(*words: str) -> Kind[str]:
+    """Make the Kind that accepts only these words."""
     expected = " or ".join(words)
 
     def parse(value: str) -> str:
@@ -81,13 +86,16 @@ def _word(*words: str) -> Kind[str]:
     return Kind(expected, parse)
 
 
-def _strategy(value: str) -> str:
+def _check_strategy(value: str) -> str:
+    """Check the name of an allocation strategy, or ""; raises ValueError."""
     if value and not is_strategy(value):
         raise ValueError("a strategy as AVG or STICKY, or nothing")
     return value
 
 
-def _machine_rooms(value: str) -> MachineRooms:
+def _parse_machine_rooms(value: str) -> MachineRooms:
+    """Parse `room:prefix,prefix;room:prefix` to the rooms of clients and brokers by prefix; raises
+    ValueError."""
     pairs = []
     for part in filter(None, (part.strip() for part in value.split(";"))):
         room, _, prefixes = part.partition(":")
@@ -100,23 +108,23 @@ def _machine_rooms(value: str) -> MachineRooms:
     return MachineRooms(tuple(pairs))
 
 
-NAME: Final = Kind("1 to 127 letters, digits and % | _ - .", _name)
+NAME: Final = Kind("1 to 127 letters, digits and % | _ - .", _parse_name)
 """Name of a broker, cluster or topic; a str."""
-ADDRESS: Final = Kind("host:port", _address)
+ADDRESS: Final = Kind("host:port", _parse_address)
 """Text `host:port`, or "" without an address; a str."""
 CONTROLLERS: Final = Kind(
     NAME_SERVERS.expected, lambda value: tuple(NAME_SERVERS.parse(value)), ";".join
 )
 """Addresses `host:port` separated by ;, as a tuple."""
-METRICS: Final = Kind("DISABLE or PROM", _metrics_exporter, lambda kind: kind.name)
+METRICS: Final = Kind("DISABLE or PROM", _parse_metrics_exporter, lambda kind: kind.name)
 """Name or number of a MetricsExporterType."""
-DELAYS: Final = Kind(f"1 to {_MAX_DELAY_LEVELS} delays such as 1s 5m 2h 1d", _delay_levels)
+DELAYS: Final = Kind(f"1 to {_MAX_DELAY_LEVELS} delays such as 1s 5m 2h 1d", _check_delay_levels)
 """Text that `parse_delay_levels` accepts; it stays a str."""
-REQUEST_MODE: Final = _word("PULL", "POP")
+REQUEST_MODE: Final = _one_of("PULL", "POP")
 """PULL or POP, a str."""
-REBALANCE_MODE: Final = _word("BROKER", "CLIENT")
+REBALANCE_MODE: Final = _one_of("BROKER", "CLIENT")
 """BROKER or CLIENT, a str."""
-STRATEGY: Final = Kind("a strategy as AVG or STICKY, or nothing", _strategy)
+STRATEGY: Final = Kind("a strategy as AVG or STICKY, or nothing", _check_strategy)
 """Name of an allocation strategy, or "" for the consumers' own; a str."""
-ROOMS: Final = Kind("room:prefix,prefix, rooms separated by ;", _machine_rooms)
+ROOMS: Final = Kind("room:prefix,prefix, rooms separated by ;", _parse_machine_rooms)
 """Machine rooms as `room:prefix,prefix;room:prefix`, parsed to MachineRooms."""

@@ -420,6 +420,8 @@ class ReplicationConfig:
         return None
 
     def _contradiction_of_acting(self) -> str | None:
+        """The first contradiction of enableSlaveActingMaster with other keys, as a sentence; None
+        without one."""
         if self.ha_group_file and not self.is_elected:
             return (
                 "enableSlaveActingMaster=true: no replica acts for a master that haGroupFile"
@@ -433,6 +435,8 @@ class ReplicationConfig:
         return None
 
     def _contradiction_of_elected(self) -> str | None:
+        """The first contradiction of enableControllerMode with other keys, as a sentence; None
+        without one."""
         if self.ha_group_file:
             return "enableControllerMode=true: controllers elect the master; remove haGroupFile"
         if not self.controller_addr:

@@ -63,14 +63,15 @@ class AddRefused(Exception):
     """A broker that cannot be added; the message is RocketMQ's, or a sentence for the operator."""
 
 
-def _paths(value: str) -> list[str]:
+def _parse_paths(value: str) -> list[str]:
+    """Split a list of paths separated by `:`; raises ValueError for too many or too long paths."""
     found = [path.strip() for path in value.split(":") if path.strip()]
     if len(found) > BROKERS_MAX or any(len(path) > PATH_MAX for path in found):
         raise ValueError(PATHS.expected)
     return found
 
 
-PATHS: Final = Kind(f"files separated by :, at most {BROKERS_MAX}", _paths, ":".join)
+PATHS: Final = Kind(f"files separated by :, at most {BROKERS_MAX}", _parse_paths, ":".join)
 """Kind of the key brokerConfigPaths."""
 
 
@@ -139,9 +140,9 @@ class ContainerConfig(NodeConfig):
     """Path of the configuration file; empty without a file."""
 
     @property
-    def of_name_servers(self) -> list[Property]:
-        """The keys of SHARED with the container's values, which replace its brokers' own values;
-        empty if the container has no namesrvAddr."""
+    def name_server_properties(self) -> list[Property]:
+        """The container's keys of name servers (SHARED) with their values, which replace the values
+        of its brokers; empty if the container has no namesrvAddr."""
         if not self.namesrv_addr:
             return []
         return [Property(name, text) for name, text in self.values().items() if name in SHARED]
@@ -165,13 +166,13 @@ def broker_config(
         raise AddRefused(
             f"{path or 'the file'} is no properties file of a broker: it has no key of a broker"
         )
-    items += _role(given)
+    items += _broker_id_of_role(given)
     _check_replicas(given)
     if _number(given, "haListenPort", 0) > 0:
         port = _number(given, "listenPort", DEFAULT_BROKER_PORT)
         items.append(Property("haListenPort", str(port + 1 if port > 0 else 0)))
     warnings: list[str] = []
-    for item in container.of_name_servers:
+    for item in container.name_server_properties:
         if given.get(item.key, item.value) != item.value:
             own = printable(given[item.key][:PATH_MAX])
             warnings.append(f"{item.key}={own} does nothing: the container has {item.value}")
@@ -181,9 +182,10 @@ def broker_config(
     return config, warnings
 
 
-def _role(given: dict[str, str]) -> list[Property]:
-    """The brokerId to set for the file's role. With controllers or a group file the id comes from
-    there."""
+def _broker_id_of_role(given: dict[str, str]) -> list[Property]:
+    """The brokerId to add to the `given` settings of a broker's file: 0 for a master; nothing for a
+    replica, which must have its own id, or if controllers or a group file assign the id. Raises
+    AddRefused, ConfigError."""
     if given.get("enableControllerMode", "").lower() == "true" or "haGroupFile" in given:
         return []
     if given.get("brokerRole") != BrokerRole.SLAVE.name:
@@ -194,6 +196,8 @@ def _role(given: dict[str, str]) -> list[Property]:
 
 
 def _check_replicas(given: dict[str, str]) -> None:
+    """Raise AddRefused if totalReplicas, inSyncReplicas and minInSyncReplicas contradict each
+    other."""
     total, in_sync, least = (
         _number(given, name, 1) for name in ("totalReplicas", "inSyncReplicas", "minInSyncReplicas")
     )
@@ -202,7 +206,8 @@ def _check_replicas(given: dict[str, str]) -> None:
 
 
 def _number(given: dict[str, str], name: str, default: int) -> int:
-    """The number in a setting; raises ConfigError like the key itself if the text is no number."""
+    """The number in setting `name`, `default` without the setting; raises ConfigError like the key
+    itself if the text is no number."""
     text = given.get(name, str(default))
     try:
         return int(text) if len(text) < 20 else default

@@ -37,7 +37,7 @@ UNDER_WAY_MAX: Final = 16
 
 
 class BrokerOutcome(NamedTuple):
-    """Result of adding or removing a broker."""
+    """Result of adding or removing a broker: the code and remark of the answer to the request."""
 
     code: ResponseCode = ResponseCode.SUCCESS
     """Code of the response."""
@@ -89,7 +89,7 @@ class ContainerRequests:
         if len(path) > PATH_MAX or not path.isprintable():
             remark = f"addBroker properties empty: a path has at most {PATH_MAX} characters of text"
             return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
-        return self._later(request, lambda: self.add(path))
+        return self._begin_and_answer(request, lambda: self.add(path))
 
     def _remove(self, request: Command, peer: Peer, _now_ms: int) -> Response:
         """Handle 903; answered once the broker has stopped."""
@@ -98,9 +98,13 @@ class ContainerRequests:
         wrong = check_lengths(brokerClusterName=cluster, brokerName=name)
         if wrong is not None:
             return new_response(request, ResponseCode.SYSTEM_ERROR, wrong)
-        return self._later(request, lambda: self.remove(cluster, name, header.broker_id))
+        return self._begin_and_answer(request, lambda: self.remove(cluster, name, header.broker_id))
 
-    def _later(self, request: Command, begin: Callable[[], Deferred[BrokerOutcome]]) -> Response:
+    def _begin_and_answer(
+        self, request: Command, begin: Callable[[], Deferred[BrokerOutcome]]
+    ) -> Response:
+        """Begin to add or remove a broker, and answer once that has ended; SYSTEM_BUSY at once if
+        UNDER_WAY_MAX such requests are in progress."""
         if self.under_way >= UNDER_WAY_MAX:
             remark = f"{UNDER_WAY_MAX} brokers are being added and removed already"
             return new_response(request, ResponseCode.SYSTEM_BUSY, remark)

@@ -25,20 +25,25 @@ class _NoLink:
     def __init__(self, call_later: CallLater) -> None:
         self._call_later = call_later
 
-    def send(self, command: Command) -> None: ...
+    def send(self, command: Command) -> None:
+        """Drop the request: the peer has no connection."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Do nothing: the peer has no connection."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call `callback` after `delay_ms`, unless the returned Timer is cancelled."""
         return self._call_later(delay_ms / 1_000, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
+        """Call `callback` now: no answer waits to be sent."""
         callback()
 
 
 class LocalMaster:
-    """A master in this process (Neighbour of escape/topic_masters.py). Loop thread only; to be used
-    at once, because the broker may stop."""
+    """A master in this process, to which another broker of the container passes requests without a
+    connection (Neighbour of escape/topic_masters.py). Loop thread only; to be used at once, because
+    the broker may stop."""
 
     def __init__(self, node: InnerBroker, now_ms: Callable[[], int], call_later: CallLater) -> None:
         """`now_ms` returns the wall clock in ms since 1970."""
@@ -77,7 +82,7 @@ class LocalMaster:
         peer = Peer(self.address, self._node.context.store_host, _NoLink(self._call_later))
         response: Any = self._node.table.dispatch(request, peer, self._now_ms())
         if isinstance(response, Generator):
-            response = _finished(response)
+            response = _run_all(response)
         if isinstance(response, Deferred):
             response.then(answered)
         else:
@@ -88,7 +93,7 @@ class LocalMaster:
 _NO_RESPONSE: Final = "the broker of this process did not answer in time"
 
 
-def _finished(steps: Generator[None, None, Any]) -> Any:
+def _run_all(steps: Generator[None, None, Any]) -> Any:
     """Run all steps of a request at once and return its result; a request with a single message has
     few steps."""
     while True:

@@ -23,7 +23,7 @@ WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class InnerBroker(Protocol):
-    """The interface of a broker that its container uses."""
+    """A broker as its container uses it."""
 
     context: BrokerContext
     """The broker's parts; absent before `start` has returned."""
@@ -78,7 +78,7 @@ class ExclusiveResource(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ContainerMember:
-    """A broker of the container."""
+    """A broker of the container, with its resources and its stage of life."""
 
     config: BrokerConfig
     """The broker's configuration in force."""
@@ -127,7 +127,7 @@ class Members:
         """The reason why a broker with this configuration and these resources cannot be added, as a
         sentence; "" if it can. Nothing is added."""
         name = f"{config.broker_cluster_name}_{config.broker_name}_{config.broker_id}"
-        if config.broker_id != NO_ID_YET and self._is_there(config):
+        if config.broker_id != NO_ID_YET and self._has_identity_of(config):
             return f"{name} has already been added to current broker container"
         if len(self._members) >= BROKERS_MAX:
             return f"a container has at most {BROKERS_MAX} brokers"
@@ -147,7 +147,8 @@ class Members:
                     return f"{name}: {claim.what} is that of {other.name}"
         return ""
 
-    def _is_there(self, config: BrokerConfig) -> bool:
+    def _has_identity_of(self, config: BrokerConfig) -> bool:
+        """Whether a member has this configuration's cluster, brokerName and brokerId."""
         return any(
             (one.config.broker_cluster_name, one.config.broker_name, one.config.broker_id)
             == (config.broker_cluster_name, config.broker_name, config.broker_id)

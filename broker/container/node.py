@@ -39,7 +39,12 @@ from turbopump.broker.container.members import (
 from turbopump.broker.escape.topic_masters import Neighbour
 from turbopump.broker.lifecycle.asyncio_util import resolve_future
 from turbopump.broker.node import BrokerNode
-from turbopump.broker.registration.addresses import VIP_DISTANCE, StartError, local_ip, why_not
+from turbopump.broker.registration.addresses import (
+    VIP_DISTANCE,
+    StartError,
+    listen_error_text,
+    local_ip,
+)
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
@@ -75,8 +80,8 @@ BROKER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("broker", de
 
 @dataclass(frozen=True, slots=True)
 class BrokerEvent:
-    """Event of a broker: it serves (with its address), failed to start (with the reason) or has
-    stopped."""
+    """Event of a broker, as reported to the container's user: it serves (with its address), failed
+    to start (with the reason) or has stopped."""
 
     kind: str
     """Kind of the event: "ready", "failed" or "removed"."""
@@ -90,7 +95,8 @@ class BrokerEvent:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """A start in progress: the task to cancel, and an event that is set once it has ended."""
+    """The start of a broker in progress: the task to cancel, and an event that is set once the
+    start has ended."""
 
     task: asyncio.Task[None]
     over: asyncio.Event
@@ -183,7 +189,7 @@ class ContainerNode:
             if vip:
                 await self._server.start(host, port - VIP_DISTANCE)
         except (OSError, TlsError) as error:
-            raise StartError(why_not(host, config.listen_port, error)) from None
+            raise StartError(listen_error_text(host, config.listen_port, error)) from None
         self._disk = DiskThreads(asyncio.get_running_loop().call_soon_threadsafe, threads=1)
         self._members = Members(own_claims(host, port, vip))
         self._address = join(config.broker_container_ip or local_ip(), port)
@@ -195,8 +201,8 @@ class ContainerNode:
         self._stopping = True
         try:
             replicas = [one for one in self._members if not one.is_master]
-            reasons = await asyncio.gather(*map(self._stopped, replicas))
-            reasons += await asyncio.gather(*map(self._stopped, self._members))
+            reasons = await asyncio.gather(*map(self._stop_member, replicas))
+            reasons += await asyncio.gather(*map(self._stop_member, self._members))
             self.unclean = [reason for reason in reasons if reason]
             for reading in self._reading:
                 reading.cancel()
@@ -224,17 +230,22 @@ class ContainerNode:
     def _make_broker(
         self, config: BrokerConfig, neighbours: Callable[[], Sequence[Neighbour]]
     ) -> BrokerNode:
+        """Make a BrokerNode that shares the process's limit of mapped files with the other
+        brokers."""
         files = SharedProcessFiles(lambda: len(list(self._members)))
         return BrokerNode(config, files=files, neighbours=neighbours)
 
     def _masters(self) -> list[Neighbour]:
-        """The container's masters, in the order in which they were added."""
+        """Return the brokers of the container that are masters now, in the order in which they were
+        added."""
         call_later = asyncio.get_running_loop().call_later
         return [
             LocalMaster(one.node, _now_ms, call_later) for one in self._members if one.is_master
         ]
 
     def _run(self, work: Coroutine[Any, Any, BrokerOutcome]) -> Deferred[BrokerOutcome]:
+        """Run a coroutine as a task; resolves to its outcome, or to SYSTEM_ERROR if it raises or is
+        cancelled."""
         later: Deferred[BrokerOutcome] = Deferred()
 
         async def run() -> None:
@@ -254,8 +265,10 @@ class ContainerNode:
         return later
 
     async def _add(self, path: str) -> BrokerOutcome:
+        """Start the broker whose file is at `path`, log and report the result by `on_event`, and
+        return the outcome."""
         try:
-            name, address = await self._started(path)
+            name, address = await self._start_from_file(path)
         except AddRefused as error:
             reason = str(error)
         else:
@@ -266,10 +279,11 @@ class ContainerNode:
         self._on_event(BrokerEvent("failed", path, reason))
         return BrokerOutcome(ResponseCode.SYSTEM_ERROR, reason)
 
-    async def _started(self, path: str) -> tuple[str, str]:
-        """Start the broker of a file; returns (name, address) once it serves. Raises AddRefused."""
+    async def _start_from_file(self, path: str) -> tuple[str, str]:
+        """Read the configuration file at `path`, add its broker as a member and start it; return
+        the broker's (name, address) once it serves. Raises AddRefused."""
         try:
-            config, warnings, folders = await self._run_on_thread(partial(self._read, path))
+            config, warnings, folders = await self._run_on_thread(partial(self._read_file, path))
         except OSError as error:
             why = error.strerror or str(error)
             raise AddRefused(f"addBroker properties empty: {path}: {why}") from None
@@ -283,10 +297,10 @@ class ContainerNode:
             raise AddRefused(refusal)
         member = ContainerMember(config, self._make(config, self._masters), claims)
         self._members.add(member)
-        await self._serves(member)
+        await self._start_member(member)
         return member.name, member.node.address
 
-    async def _serves(self, member: ContainerMember) -> None:
+    async def _start_member(self, member: ContainerMember) -> None:
         """Start a member and wait until it serves. Raises AddRefused if it fails; then nothing of
         it runs, and it is no member."""
         starting = _named_task(member.name, member.node.start())
@@ -303,17 +317,18 @@ class ContainerNode:
         member.state = LifeStage.SERVING
 
     async def _remove(self, cluster: str, name: str, broker_id: int) -> BrokerOutcome:
+        """Stop the broker with this cluster, brokerName and id, and return the outcome."""
         member = self._members.find(cluster, name, broker_id)
         if member is None:
             return BrokerOutcome(ResponseCode.BROKER_NOT_EXIST, "Broker not exist")
-        reason = await self._stopped(member)
+        reason = await self._stop_member(member)
         if reason:
             return BrokerOutcome(ResponseCode.SYSTEM_ERROR, reason)
         return BrokerOutcome()
 
-    async def _stopped(self, member: ContainerMember) -> str:
-        """End a broker in whichever state it is; returns the problem as a sentence, empty if
-        none."""
+    async def _stop_member(self, member: ContainerMember) -> str:
+        """Stop a member that starts or serves, and remove it; return why it did not stop in order,
+        "" if it did or another call stops it."""
         start = self._starts.get(member)
         if start is not None:
             start.task.cancel()
@@ -331,9 +346,10 @@ class ContainerNode:
         self._on_event(BrokerEvent("removed", name, reason))
         return reason
 
-    def _read(self, path: str) -> tuple[BrokerConfig, list[str], list[str]]:
-        """Read a broker's file on the disk's thread: (configuration, warnings, its folders without
-        links). Raises OSError, AddRefused, PropertiesError."""
+    def _read_file(self, path: str) -> tuple[BrokerConfig, list[str], list[str]]:
+        """Read the configuration file of a broker; return (configuration, warnings, absolute paths
+        of its folders without links). Blocks, for the disk's thread. Raises OSError, AddRefused,
+        PropertiesError."""
         text = _text_of(path)
         config, warnings = broker_config(text, path, self._config)
         store = config.store
@@ -341,7 +357,7 @@ class ContainerNode:
         return config, warnings, [str(Path(folder).expanduser().resolve()) for folder in folders]
 
     async def _run_on_thread(self, work: Callable[[], T]) -> T:
-        """The result of `work` on the disk's thread; raises its exception."""
+        """Return the result of `work` on the disk's thread; raises the exception of `work`."""
         done: asyncio.Future[tuple[T | None, Exception | None]]
         done = asyncio.get_running_loop().create_future()
 
@@ -365,6 +381,8 @@ class ContainerNode:
         return value
 
     def _save(self, changed: list[Property]) -> Deferred[OSError | None]:
+        """Write changed properties to the container's own file; resolves to None, or the OSError.
+        Then the brokers get changed name servers."""
         saved: Deferred[OSError | None] = Deferred()
         # Called after the container itself has the change.
         loop = asyncio.get_running_loop()
@@ -383,7 +401,7 @@ class ContainerNode:
 
     def _share_name_servers(self) -> None:
         """Give all brokers, even running brokers, the container's namesrvAddr."""
-        shared = self._config.of_name_servers
+        shared = self._config.name_server_properties
         for member in self._members if shared else ():
             in_force = member.config.values()
             if any(in_force[item.key] != item.value for item in shared):
@@ -393,14 +411,15 @@ class ContainerNode:
 
 
 def _named_task(broker: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task whose own, connections' and timers' log lines show the name of the broker."""
+    """Run `work` as a task whose log lines, and the log lines of its connections and timers, show
+    the broker's name."""
     context = contextvars.copy_context()
     context.run(BROKER.set, broker)
     return asyncio.get_running_loop().create_task(work, context=context)
 
 
 def _why_not_started(task: asyncio.Task[None], member: ContainerMember) -> str:
-    """The reason why a start has failed; empty if the broker serves."""
+    """Return why a start that has ended failed, as a sentence; "" if the broker serves."""
     if task.cancelled():
         return f"{member.name} was removed while it started"
     error = task.exception()
@@ -413,6 +432,7 @@ def _why_not_started(task: asyncio.Task[None], member: ContainerMember) -> str:
 
 
 def _now_ms() -> int:
+    """Epoch ms of the system's clock."""
     return time.time_ns() // 1_000_000
 
 

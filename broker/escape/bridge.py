@@ -86,11 +86,12 @@ class Arrival(NamedTuple):
 
 
 class SpecialTimerReceiver(Protocol):
-    """Receiver of due timers that are not sent as they are (broker/pop/revive_escape.py)."""
+    """Receiver of due timers that an acting replica does not send as they are: check points and
+    acknowledgements of pops (broker/pop/revive_escape.py)."""
 
     @property
     def has_room(self) -> bool:
-        """Whether `take` may be called now."""
+        """Whether `take` may be called now: the receiver has room for another timer."""
 
     def handles_topic(self, topic: str) -> bool:
         """Whether due timers for the topic are passed to `take` instead of being sent."""
@@ -101,16 +102,17 @@ class SpecialTimerReceiver(Protocol):
 
 
 @dataclass(slots=True)
-class Escaped:
-    """Messages taken by one master's group since the start: their number, and the epoch ms of the
-    last."""
+class EscapedCount:
+    """Messages that the master of another group took from this replica since the start: their
+    number, and the epoch ms of the last."""
 
     messages: int = 0
     last_ms: int = 0
 
 
 class Escape:
-    """See the module. Loop thread only; every result is a Deferred, nothing blocks."""
+    """Sends messages of a replica that acts for its master to masters of other groups (RocketMQ:
+    EscapeBridge). Loop thread only; every result is a Deferred, nothing blocks."""
 
     def __init__(
         self,
@@ -132,7 +134,7 @@ class Escape:
         self._turn = 0
         self._avoided: dict[str, int] = {}
         self._messages = self._bytes = self._questions = 0
-        self.sent_by_master: dict[str, Escaped] = {}
+        self.sent_by_master: dict[str, EscapedCount] = {}
         """Messages taken by other masters since the start, by the name of the master's group; at
         most TOLD_MAX groups."""
         self.special_timers: SpecialTimerReceiver | None = None
@@ -170,23 +172,26 @@ class Escape:
         topic that the master must have, if not the message's own.
         """
         home = home or message.topic
-        master = self._master(home, key)
+        master = self._choose_master(home, key)
         if master is None:
             return Deferred.resolved(None)
         sent: Deferred[Arrival | None] = Deferred()
-        properties = _half(message) if is_half else _freed(message, due_ms)
-        request = _request(message, properties, master, self._group)
+        properties = (
+            _half_properties(message) if is_half else _undelayed_properties(message, due_ms)
+        )
+        request = _send_request(message, properties, master, self._group)
         size = len(request.body)
         self._messages, self._bytes = self._messages + 1, self._bytes + size
         group = properties.get(names.PGROUP) or self._group
         arrival = partial(Arrival, master.address, group, key)
-        answered = partial(self._answered, home, master, arrival, size, failures, sent)
+        answered = partial(self._on_response, home, master, arrival, size, failures, sent)
         self._call(master.address, request, TIMEOUT_MS).then(answered)
         return sent
 
     def ask(self, address: str, request: Command) -> Deferred[Command | str]:
-        """Send another request to the master at `address`. Resolves to its answer, whatever its
-        code, or to the reason why it is missing, at once if MESSAGES_MAX requests are pending."""
+        """Send a request that is no message to the master at `address`. Resolves to the answer,
+        whatever its code, or to the reason why it is missing, at once if MESSAGES_MAX requests are
+        pending."""
         if self._questions >= MESSAGES_MAX:
             return Deferred.resolved("too many requests to other masters are pending")
         asked: Deferred[Command | str] = Deferred()
@@ -200,6 +205,8 @@ class Escape:
         return asked
 
     def _call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+        """Pass a request to the master at `address`: without a connection if it is in this process.
+        Resolves to the answer or the reason why it is missing."""
         for one in self._neighbours():
             if one.address == address:
                 return one.ask(request, timeout_ms)
@@ -210,10 +217,11 @@ class Escape:
         """The producer group of messages that name none (RocketMQ: getInnerProducerGroupName)."""
         return f"InnerProducerGroup_{self._config.broker_name}_{self._config.broker_id}"
 
-    def _master(self, topic: str, key: str) -> Master | None:
-        """Choose a master: without a key in rotation, with a key always the same one while it
-        exists. A master of this process is preferred; messages without a key go to others while it
-        is avoided."""
+    def _choose_master(self, topic: str, key: str) -> Master | None:
+        """Choose the master for a message of the topic: without a key in rotation, with a key
+        always the same one while it exists. A master of this process is preferred; messages without
+        a key go to others while it is avoided. None, with the reason noted, if no master is
+        known."""
         now_ms = self.steady_ms()
         beside = local_master_of(self._neighbours(), topic, self._config.broker_name)
         if beside is not None and (key or self._avoided.get(beside.address, now_ms) <= now_ms):
@@ -227,7 +235,7 @@ class Escape:
                 if masters is None
                 else "no living master is known"
             )
-            self._wait(f"{unknown} for topic {topic} outside this group")
+            self._note_failure(f"{unknown} for topic {topic} outside this group")
             return None
         if key:
             return max(masters, key=lambda one: crc32(f"{one.name}\n{key}".encode()))
@@ -236,7 +244,7 @@ class Escape:
         some = well or masters
         return some[self._turn % len(some)]
 
-    def _answered(
+    def _on_response(
         self,
         topic: str,
         master: Master,
@@ -246,38 +254,44 @@ class Escape:
         sent: Deferred[Arrival | None],
         response: Command | str,
     ) -> None:
+        """Handle the answer to a sent message, or the reason without one: resolve `sent` with the
+        arrival, or with None after a failure, which makes the master avoided for a while."""
         self._messages, self._bytes = self._messages - 1, self._bytes - size
         if isinstance(response, str):
             reason = response
         elif response.code == ResponseCode.SUCCESS or (
             response.code in _STORED and failures + 1 >= WEAK_STORE_FROM_TRY
         ):
-            self._count(master.name)
+            self._count_sent(master.name)
             sent.resolve(arrival(response))
             return
         else:
             reason = f"code {response.code} {response.remark or ''}"
-        self._refused(topic, master, reason)
+        self._avoid_master(topic, master, reason)
         sent.resolve(None)
 
-    def _count(self, name: str) -> None:
+    def _count_sent(self, name: str) -> None:
+        """Count a message that the master's group `name` took; sending works again."""
         self.failure_reason = ""
         if name not in self.sent_by_master and len(self.sent_by_master) >= TOLD_MAX:
             del self.sent_by_master[
                 min(self.sent_by_master, key=lambda one: self.sent_by_master[one].last_ms)
             ]
-        escaped = self.sent_by_master.setdefault(name, Escaped())
+        escaped = self.sent_by_master.setdefault(name, EscapedCount())
         escaped.messages, escaped.last_ms = escaped.messages + 1, self._wall_ms()
 
-    def _refused(self, topic: str, master: Master, remark: str) -> None:
+    def _avoid_master(self, topic: str, master: Master, remark: str) -> None:
+        """Avoid a master that did not take a message for AVOID_MS, and request the topic's route
+        again."""
         now_ms = self.steady_ms()
         for address in [one for one, until_ms in self._avoided.items() if until_ms <= now_ms]:
             del self._avoided[address]
         self._avoided[master.address] = now_ms + AVOID_MS
         self._masters.refresh_soon(topic)
-        self._wait(f"{master.name} at {master.address}, for topic {topic}: {remark}")
+        self._note_failure(f"{master.name} at {master.address}, for topic {topic}: {remark}")
 
-    def _wait(self, reason: str) -> None:
+    def _note_failure(self, reason: str) -> None:
+        """Set `failure_reason`, logged at the first failure."""
         reason = reason[:REASON_MAX]
         if not self.failure_reason:
             logger.warning(
@@ -286,8 +300,9 @@ class Escape:
         self.failure_reason = reason
 
 
-def _freed(message: NewMessage, due_ms: int | None) -> dict[str, str]:
-    """Return the properties, without delays of the message, or with its time `due_ms`."""
+def _undelayed_properties(message: NewMessage, due_ms: int | None) -> dict[str, str]:
+    """Return the message's properties for the send: without its delays, or with the delivery time
+    `due_ms` (epoch ms)."""
     properties = decode_properties(message.properties)
     for name in _NOT_AGAIN:
         properties.pop(name, None)
@@ -297,19 +312,20 @@ def _freed(message: NewMessage, due_ms: int | None) -> dict[str, str]:
     return properties
 
 
-def _half(message: NewMessage) -> dict[str, str]:
-    """Return the properties of a half message: its delay counts once it is committed."""
+def _half_properties(message: NewMessage) -> dict[str, str]:
+    """Return the message's properties for the send as a half message: its delay stays, and counts
+    once it is committed."""
     properties = decode_properties(message.properties)
     for name in (names.WAIT, names.CRC32):
         properties.pop(name, None)
     return properties | {names.TRAN_MSG: "true"}
 
 
-def _request(
+def _send_request(
     message: NewMessage, properties: dict[str, str], master: Master, group: str
 ) -> Command:
-    """Build the request as a producer does. The message keeps its queue id, modulo the other
-    master's number of queues."""
+    """Build the SEND_MESSAGE_V2 request for `master`, as a producer of `group` does. The message
+    keeps its queue id, modulo the master's number of queues."""
     is_retry = message.topic.startswith(RETRY_PREFIX)
     header = SendMessageRequestV2(
         producer_group=properties.get(names.PGROUP) or group,

@@ -33,7 +33,10 @@ A = TypeVar("A")
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenItem:
+    """State of an item that is not done: how often sending it has failed, and whether it is sent
+    and not answered."""
+
     failures: int = 0
     is_out: bool = True
     entry: int = -1
@@ -41,7 +44,9 @@ class _Open:
 
 
 class RetryWindow(Generic[K, A]):
-    """The items of a window; `len` is the number of items that are not done. Loop thread only."""
+    """Items, such as queue offsets, each of which is sent to other masters again and again, with
+    growing pauses, until a master has taken it. `len` is the number of items that are not done.
+    Loop thread only."""
 
     def __init__(
         self,
@@ -53,9 +58,9 @@ class RetryWindow(Generic[K, A]):
         None if no master took it. Without a Deferred there is nothing to send, and the item is
         done. `arrived` is called with an item once it is done because of its arrival."""
         self._escape, self._send, self._arrived = escape, send, arrived
-        self._open: dict[K, _Open] = {}
+        self._open: dict[K, _OpenItem] = {}
         """Items that are not done, in the order of `start`."""
-        self._waiting: list[tuple[int, int, K, _Open]] = []
+        self._waiting: list[tuple[int, int, K, _OpenItem]] = []
         """Heap of (end of the pause, number, failed item); items that are done, or were sent before
         the end of their pause, may be left in it."""
         self._numbers = itertools.count()
@@ -68,19 +73,19 @@ class RetryWindow(Generic[K, A]):
 
     def start(self, item: K) -> None:
         """Add an item that is not in the window, and send it now."""
-        self._open[item] = _Open()
+        self._open[item] = _OpenItem()
         self.send(item)
 
     def send(self, item: K) -> None:
-        """Send an item of the window now, even if its pause has not ended; it must not be out.
-        KeyError for an item that is done."""
+        """Send an item of the window now, even if its pause has not ended; it must not be sent and
+        unanswered already. KeyError for an item that is done."""
         one = self._open[item]
         one.is_out = True
         sent = self._send(item, one.failures)
         if sent is None:
             self.complete(item)
         else:
-            sent.then(partial(self._answered, item, one))
+            sent.then(partial(self._on_sent, item, one))
 
     def retry(self, most: int) -> bool:
         """Send up to `most` failed items whose pause has ended; False if there are fewer, or no
@@ -106,21 +111,25 @@ class RetryWindow(Generic[K, A]):
         not called."""
         self._open.pop(item, None)
 
-    def stop(self) -> None:
+    def clear(self) -> None:
         """Remove all items: later answers to sent items are ignored."""
         self._open.clear()
         self._waiting.clear()
 
-    def _answered(self, item: K, one: _Open, arrival: A | None) -> None:
+    def _on_sent(self, item: K, one: _OpenItem, arrival: A | None) -> None:
+        """Handle the result of a send, unless the item was completed meanwhile: it is done
+        (`arrival`), or its pause begins (None)."""
         if self._open.get(item) is not one:
             return
         if arrival is None:
-            self._failed(item, one)
+            self._begin_pause(item, one)
         else:
             self.complete(item)
             self._arrived(item, arrival)
 
-    def _failed(self, item: K, one: _Open) -> None:
+    def _begin_pause(self, item: K, one: _OpenItem) -> None:
+        """Begin the pause after which `retry` sends the item again; it doubles with each failure,
+        up to LAST_PAUSE_MS."""
         pause_ms = min(FIRST_PAUSE_MS << min(one.failures, _DOUBLINGS_MAX), LAST_PAUSE_MS)
         one.failures, one.is_out = one.failures + 1, False
         again_ms = self._escape.steady_ms() + pause_ms
@@ -129,8 +138,8 @@ class RetryWindow(Generic[K, A]):
 
 
 class QueueWindow(RetryWindow[QueueOffset, A]):
-    """The messages of a queue, started in its order; `next` is the queue offset of the first
-    message that was not started.
+    """The messages of a queue that are sent to other masters, started in the queue's order; `next`
+    is the queue offset of the first message that was not started.
 
     completed_to | some of these are done, others are not ... next | not started yet
                  '----------- at most `size` of them -----------'
@@ -165,6 +174,6 @@ class QueueWindow(RetryWindow[QueueOffset, A]):
         self.start(number)
 
     def skip_to(self, number: int) -> None:
-        """Move `next` forward to `number`: messages before it that were not started were removed,
-        or are done. A lower number has no effect."""
+        """Move `next` forward to the queue offset `number`: messages before it that were not
+        started are gone from the queue, or are done. A lower number has no effect."""
         self.next = QueueOffset(max(self.next, number))

@@ -48,7 +48,7 @@ class Master:
 
 
 class Neighbour(Protocol):
-    """A master in the same process (broker/container). Loop thread only."""
+    """A master of another group in the same process (broker/container). Loop thread only."""
 
     @property
     def name(self) -> str:
@@ -59,12 +59,12 @@ class Neighbour(Protocol):
         """The address for clients, `host:port`."""
 
     def queues(self, topic: str) -> int:
-        """Return the number of the topic's queues that take messages now; 0 for an unknown topic,
-        or if it is no longer a master."""
+        """Return the number of the topic's queues at this master that take messages now; 0 for an
+        unknown topic, or if the broker is no longer a master."""
 
     def ask(self, request: Command, timeout_ms: int) -> Deferred[Command | str]:
-        """Pass a request to its handlers without a connection. Resolves to the answer, or within
-        `timeout_ms` to the reason why it is missing."""
+        """Pass a request to this master's handlers without a connection. Resolves to the answer, or
+        within `timeout_ms` to the reason why it is missing."""
 
 
 def local_master_of(neighbours: Sequence[Neighbour], topic: str, own_name: str) -> Master | None:
@@ -77,7 +77,8 @@ def local_master_of(neighbours: Sequence[Neighbour], topic: str, own_name: str) 
 
 
 class TopicMasters:
-    """See the module. Loop thread only; times are of the monotonic clock."""
+    """The masters of other groups that take messages of a topic, cached from the name servers'
+    routes. Loop thread only; times are of the monotonic clock."""
 
     def __init__(
         self,
@@ -137,6 +138,7 @@ def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
 
 
 def _is_address(text: str) -> bool:
+    """Whether the text is a `host:port` of a legal length."""
     try:
         split(text)
     except ValueError:

@@ -37,8 +37,9 @@ from turbopump.pyx.grpc_pops import GrpcPops
 
 
 class BrokerRequestBackend:
-    """RequestBackend of a broker, which serves only its own topics and groups, in this process.
-    Loop thread only."""
+    """Executes the requests of gRPC clients with the broker's own handlers, in this process
+    (RequestBackend of net/messaging); serves only the broker's own topics and groups. Loop thread
+    only."""
 
     def __init__(
         self,
@@ -93,12 +94,13 @@ class BrokerRequestBackend:
         then: Callable[[], None],
         _size: int = 0,
     ) -> None:
-        """Call `then` before return: a broker needs no look-ups for its own topics and groups."""
+        """Call `then` before this returns: a broker needs no look-ups for its own topics and
+        groups."""
         then()
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
-        """{this broker's name: the topic's configuration}. Raises RpcRefused if this broker is not
-        the master or the topic does not exist."""
+        """Return {this broker's name: configuration of topic `name`}. Raises RpcRefused if this
+        broker is not the master or the topic does not exist."""
         role = self._broker.role
         if not (role.is_master and role.is_known):
             raise RpcRefused(Code.HA_NOT_AVAILABLE, "this broker is a replica: ask its master")
@@ -109,13 +111,13 @@ class BrokerRequestBackend:
         return {self._broker.config.broker_name: topic}
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group's configuration; a missing group is created now if autoCreateSubscriptionGroup
-        allows it, or its name begins with CID_RMQ_SYS_. None if it is missing and not created, also
-        because its name is illegal or the table is full."""
-        return self._broker.groups.find(name, self.now_ms())
+        """Return the configuration of group `name`; a missing group is created now if
+        autoCreateSubscriptionGroup allows it, or its name begins with CID_RMQ_SYS_. None if it is
+        missing and not created, also because its name is illegal or the table is full."""
+        return self._broker.groups.find_or_create(name, self.now_ms())
 
     def is_system(self, topic: str) -> bool:
-        """Whether the topic's name is a topic of the broker itself."""
+        """Whether `topic` is the name of a topic that the broker itself uses."""
         return self._broker.topics.is_system(topic)
 
     def executes_for(self, broker_name: str) -> bool:
@@ -135,7 +137,8 @@ class BrokerRequestBackend:
         return name, queue_of_group(message_group, config.write_queue_nums)
 
     def choose_receiver(self, _topic: str) -> str:
-        """This broker's name, whichever the topic."""
+        """Return the name of the broker that serves receives of the topic: this broker's, whichever
+        the topic."""
         return self._broker.config.broker_name
 
     def ask(
@@ -154,9 +157,9 @@ class BrokerRequestBackend:
                 return
         response = self._table.dispatch(request, peer, self.now_ms())
         if isinstance(response, Generator):
-            self._turns.work(peer.host, response).then(lambda found: _arrived(found, done))
+            self._turns.work(peer.host, response).then(lambda found: _pass_answer(found, done))
         else:
-            _arrived(response, done)
+            _pass_answer(response, done)
 
     def _send_natively(self, request: Command, peer: Peer) -> Command | None:
         """The answer to a send that the fast lane has stored, None if the handler has to serve it.
@@ -226,7 +229,8 @@ class BrokerRequestBackend:
             self.ask("", request, peer, lambda response: None)
 
 
-def _arrived(response: Response, done: Done) -> None:
+def _pass_answer(response: Response, done: Done) -> None:
+    """Call `done` with a handler's answer, now or once it is there."""
     if response is None or isinstance(response, Command):
         done(response)
     else:

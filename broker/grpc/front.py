@@ -46,8 +46,8 @@ class GrpcFront:
         another."""
 
     def begin(self) -> bool:
-        """Begin to serve connections of the broker's own port, and return True. False if the gRPC
-        library is missing: a warning is logged, and gRPC stays off."""
+        """Begin to accept gRPC at the broker's own port, and return True. False if the gRPC library
+        is missing: a warning is logged, and gRPC stays off."""
         reason = why_no_grpc()
         if reason is not None:
             logger.warning("%s", reason)
@@ -57,8 +57,8 @@ class GrpcFront:
         return True
 
     async def start(self, host: str, port: int) -> None:
-        """Listen at a port of its own, too (0: a free port), and set `address`. Raises OSError if
-        the port is in use, TlsError for unusable certificate files."""
+        """Listen at a separate port, too (0: a free port), and set `address`. Raises OSError if the
+        port is in use, TlsError for unusable certificate files."""
         port = await self.server.start(host, port)
         self.address = join(self._broker.config.broker_ip1, port)
         logger.info("gRPC at %s", self.address)

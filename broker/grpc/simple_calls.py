@@ -23,8 +23,9 @@ then all are forgotten and checked again."""
 
 
 class SimpleCalls:
-    """Implements `place` and `may_ack` of GrpcLane, whose names are ASCII bytes. Loop thread
-    only."""
+    """Decides about gRPC calls that native code may serve without the service: `place` for sends
+    and `may_ack` for acknowledgements, as GrpcLane calls them, with names as ASCII bytes. Loop
+    thread only."""
 
     def __init__(self, broker: BrokerContext, service: Messaging) -> None:
         self._broker = broker
@@ -46,6 +47,7 @@ class SimpleCalls:
         return self._broker.fast.lane
 
     def _are_legal(self, group: bytes, topic: bytes) -> bool:
+        """Whether group and topic have legal names; a legal pair is remembered."""
         if validate_group_name(group.decode("ascii")) is not None:
             return False
         if validate_topic_name(topic.decode("ascii")) is not None:
@@ -61,7 +63,7 @@ class SimpleCalls:
         system topic, an unknown or unwritable topic, a type besides NORMAL and MIXED, or a replica.
         A result counts as a sign of life of the client."""
         broker = self._broker
-        role, name = broker.role, self._names.get(topic) or self._look_at(topic)
+        role, name = broker.role, self._names.get(topic) or self._check_topic(topic)
         config = broker.topics.get(name)
         if config is None or not (role.is_master and role.is_known):
             return None
@@ -71,8 +73,9 @@ class SimpleCalls:
         queue_id = int(broker.random.random() * config.write_queue_nums)
         return broker.fast.lane, queue_id, None if client is None else client.peer.host
 
-    def _look_at(self, topic: bytes) -> str:
-        """The topic's name as text, empty where producers may not send to it."""
+    def _check_topic(self, topic: bytes) -> str:
+        """Return the topic's name as text, and remember it; "" for a system topic and an illegal
+        name."""
         name = topic.decode("ascii")
         if self._broker.topics.is_system(name) or validate_topic_name(name) is not None:
             return ""

@@ -16,7 +16,8 @@ from turbopump.net.ha.primary import MasterSide
 
 
 class DefaultHaLeader(MasterTerm):
-    """A master of default HA."""
+    """A master's term in default HA: counts the replicas that have a message, without epochs and
+    SyncStateSet."""
 
     def __init__(self, deps: MasterTermDeps, *, gap_max: int) -> None:
         """`gap_max`: a replica that lacks more bytes does not count as having a message."""
@@ -42,7 +43,7 @@ class DefaultHaLeader(MasterTerm):
                 link.machine.acked,
                 link.machine.next,
                 link.machine.acked >= 0 and end - link.machine.acked < self.group.gap_max,
-                behind_ms=self._behind[link.connection].ms(end, now_ms),
+                behind_ms=self._behind[link.connection].lag_ms(end, now_ms),
                 bytes_per_second=link.rate.per_second(now_ms),
             )
             for link in self.links.values()
@@ -50,20 +51,26 @@ class DefaultHaLeader(MasterTerm):
         return LeaderStatus(replicas)
 
     def _machine(self, connection: int, now_ms: int) -> MasterSide:
+        """Make the state machine of a replica's new connection, and begin to measure the replica's
+        lag."""
         self._behind[connection] = ReplicationLag(now_ms)
         return DefaultHaPrimary(self.options.primary, self._log, connection, now_ms)
 
     def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
+        """Note the log offset up to which a replica has acknowledged."""
         self.group.on_ack(link.connection, acked.log_offset)
         self._behind[link.connection].on_ack(acked.log_offset, self._log.end, now_ms)
 
     def _on_gone(self, link: ReplicaLink, now_ms: int) -> None:
+        """Forget a replica whose connection is closed."""
         self.group.on_closed(link.connection)
         del self._behind[link.connection]
 
-    def _count_time(self, now_ms: int) -> None:
+    def _on_protocol_tick(self, now_ms: int) -> None:
+        """Measure the replicas' lags."""
         for behind in self._behind.values():
             behind.on_tick(self._log.end, now_ms)
 
     def _confirmed(self, log_end: LogOffset) -> LogOffset:
+        """Return `log_end`: readers need not wait for replicas."""
         return log_end

@@ -54,9 +54,10 @@ FAILED = "the store takes no changes"
 
 
 class Follower:
-    """A replica of either protocol; it has at most one connection. Loop thread only; failures of
-    the log or the connection raise nothing: they are logged, and the connection is closed and
-    tried again."""
+    """A replica at work, of either protocol: executes the actions of its state machine on the log
+    and on its connection to the master, of which it has at most one. Loop thread only; failures of
+    the log or the connection raise nothing: they are logged, and the connection is closed and tried
+    again."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Follower:
         self.reconnects += self._lost
         self._lost = False
         self._waiting = True
-        self._log.get_ready().then(lambda error: self._ready(connection, error))
+        self._log.get_ready().then(lambda error: self._on_log_ready(connection, error))
 
     def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
         """Append bytes of the master to the log and acknowledge them; during disk work they are
@@ -147,7 +148,7 @@ class Follower:
         """Handle a closed connection, or a failed attempt to make one; the next attempt begins at a
         later `on_tick`. `reason` is for the log and the status."""
         if connection == self.connection:
-            self._gone()
+            self._forget_connection()
             self._do(self.machine.on_closed(reason, now_ms), now_ms)
 
     def on_tick(self, now_ms: int) -> None:
@@ -160,7 +161,7 @@ class Follower:
         self._now_ms = now_ms
         if self._blocked:
             self._unblock()
-        self._read_on()
+        self._resume()
         machine = self.machine
         if isinstance(machine, Replica) and self._is_counted():
             self._do(machine.on_counted(now_ms), now_ms)
@@ -196,11 +197,12 @@ class Follower:
         if is_all and self.connection is not None and (report := machine.report(now_ms)):
             self._transport.send(self.connection, [report])
         if grew:
-            self._appended(now_ms)
+            self._after_append(now_ms)
         return taken
 
-    def _ready(self, connection: int, error: Ended) -> None:
-        """Attach once the data for a handshake is durable; under SYNC_FLUSH sync the log first."""
+    def _on_log_ready(self, connection: int, error: Ended) -> None:
+        """Begin the handshake on the connection once the log's data for it is durable; under
+        SYNC_FLUSH the log is synced first."""
         if connection != self.connection or self.machine.state is State.SHUTDOWN:
             return
         if error is not None:
@@ -214,14 +216,17 @@ class Follower:
             self._attach(self._now_ms)
 
     def _attach(self, now_ms: int) -> None:
+        """Begin the handshake on the connection, because the log is ready."""
         self._waiting = self._syncing = False
         machine = self.machine
         if isinstance(machine, Replica):
-            self._do(machine.on_connected(self._state(), now_ms), now_ms)
+            self._do(machine.on_connected(self._log_state(), now_ms), now_ms)
         else:
             self._do(machine.on_connected(self._log.end, now_ms), now_ms)
 
-    def _appended(self, now_ms: int) -> None:
+    def _after_append(self, now_ms: int) -> None:
+        """After an append: begin a sync if acknowledgements wait for it, let readers read in
+        default HA, and pause reading if the disk is slow."""
         if self._waits_for_disk:
             self._log.sync(self._wall_ms())
         if isinstance(self.machine, DefaultHaReplica):
@@ -232,11 +237,14 @@ class Follower:
             self._pause()
 
     def _pause(self) -> None:
+        """Pause reading from the connection."""
         if self.connection is not None and not self._paused:
             self._paused = True
             self._transport.pause(self.connection, True)
 
-    def _read_on(self) -> None:
+    def _resume(self) -> None:
+        """Resume reading from the connection, unless disk work is in progress or the disk is
+        slow."""
         if self._recording or self._log.is_slow:
             return
         if self._paused and self.connection is not None:
@@ -244,6 +252,7 @@ class Follower:
             self._transport.pause(self.connection, False)
 
     def _on_flushed(self, log_end: LogOffset) -> None:
+        """Handle that the log is durable up to `log_end`: attach, or acknowledge bytes."""
         now_ms = self._now_ms
         if self.machine.state is State.SHUTDOWN:
             return
@@ -256,6 +265,8 @@ class Follower:
             self._do(self.machine.on_durable(log_end, now_ms), now_ms)
 
     def _do(self, actions: list[Action], now_ms: int) -> None:
+        """Execute the machine's actions now, or keep them in order while disk work is in progress
+        or bytes have no file."""
         self._now_ms = now_ms
         if self._blocked and any(isinstance(one, Close | Connect) for one in actions):
             # the kept actions belong to an earlier connection
@@ -279,11 +290,11 @@ class Follower:
                         self._recording = True
                         self._kept = deque(_copied(waiting))
                         self._pause()
-                        pending.then(partial(self._recorded, action))
+                        pending.then(partial(self._on_disk_done, action))
                         break
                     if pending.value is not None:
                         raise pending.value
-                    waiting.extendleft(reversed(self._behind(action)))
+                    waiting.extendleft(reversed(self._actions_after(action)))
                     continue
                 if isinstance(action, Append):
                     self._append(action, waiting)
@@ -293,12 +304,12 @@ class Follower:
                         self._pause()
                         break
                     continue
-                self._one(action, now_ms)
+                self._execute(action, now_ms)
             except (StoreError, OSError) as error:
                 waiting = self._failed(type(action).__name__, error)
         if self._grew:
             self._grew = False
-            self._appended(now_ms)
+            self._after_append(now_ms)
 
     def _by_disk(self, action: Action) -> Deferred[Ended] | None:
         """Start a disk thread's work for an action, or before it; None if there is no such work."""
@@ -318,14 +329,17 @@ class Follower:
                 return log.beginning(log_offset)
         return None
 
-    def _behind(self, action: Action) -> list[Action]:
-        """Return the next actions after a durable cut or restart."""
+    def _actions_after(self, action: Action) -> list[Action]:
+        """Return the machine's next actions after `action`, a durable cut or restart; [] after
+        other actions."""
         if not isinstance(action, Truncate | Restart):
             return []
         assert isinstance(self.machine, Replica), "default HA cuts nothing"
-        return self.machine.on_truncated(self._state(), self._now_ms)
+        return self.machine.on_truncated(self._log_state(), self._now_ms)
 
-    def _recorded(self, action: Action, error: Ended) -> None:
+    def _on_disk_done(self, action: Action, error: Ended) -> None:
+        """Handle the end of an action's work on a disk thread: execute the kept actions, or
+        fail."""
         if not self._recording:
             return  # for an earlier role
         self._recording = False
@@ -333,9 +347,9 @@ class Follower:
         if error is not None:
             waiting = self._failed(type(action).__name__, error)
         else:
-            waiting.extendleft(reversed(self._behind(action)))
+            waiting.extendleft(reversed(self._actions_after(action)))
         self._go_on(waiting)
-        self._read_on()
+        self._resume()
 
     def _unblock(self) -> None:
         """Execute the kept actions once there is a log file for the bytes before them."""
@@ -352,7 +366,8 @@ class Follower:
         self._go_on(waiting)
 
     def _failed(self, what: str, error: StoreError | OSError) -> deque[Action]:
-        """Return the actions that replace all others after a failure."""
+        """Close the connection after the action `what` failed; return the machine's actions, which
+        replace all others."""
         logger.error("replication stops, because %s failed: %s", what, error)
         self._cut()
         machine, now_ms = self.machine, self._now_ms
@@ -370,7 +385,8 @@ class Follower:
         self._log.append(action.log_offset, action.data, self._wall_ms(), more)
         self._grew = self._grew or self._log.end > before
 
-    def _one(self, action: Action, now_ms: int) -> None:
+    def _execute(self, action: Action, now_ms: int) -> None:
+        """Execute an action that needs no disk thread and is no append."""
         log = self._log
         match action:
             case Send(data):
@@ -392,11 +408,13 @@ class Follower:
                 raise AssertionError(f"a replica has no action {action}")
 
     def _cut(self) -> None:
-        connection = self._gone()
+        """Close the connection, if there is one."""
+        connection = self._forget_connection()
         if connection is not None:
             self._transport.close(connection)
 
-    def _gone(self) -> int | None:
+    def _forget_connection(self) -> int | None:
+        """Forget the connection with its kept actions; return its number, None without one."""
         connection, self.connection = self.connection, None
         self._waiting = self._syncing = self._paused = False
         if self._blocked:
@@ -404,7 +422,8 @@ class Follower:
         self._lost = self._lost or connection is not None
         return connection
 
-    def _state(self) -> LogState:
+    def _log_state(self) -> LogState:
+        """The state of the log that the machine needs for a handshake."""
         log = self._log
         return LogState(log.min, log.end, log.confirm, log.epochs, log.believed_end, log.is_counted)
 
@@ -414,7 +433,8 @@ class Follower:
 
 
 def _without_repeats(actions: list[Action]) -> list[Action]:
-    """Keep only the last Confirm of a read, so that readers are woken once."""
+    """Return the actions without each Confirm that a later one follows, so that readers are woken
+    once."""
     places = [place for place, action in enumerate(actions) if isinstance(action, Confirm)]
     if len(places) < 2:
         return actions

@@ -20,7 +20,7 @@ BROKERS_MAX = 64
 
 
 class GroupFileError(ValueError):
-    """A text that does not describe a group."""
+    """A group file does not describe a group; the text is the reason."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -53,7 +53,7 @@ refused."""
 
 @dataclass(slots=True, frozen=True)
 class LeaderOptions:
-    """Options of a master; names are RocketMQ's keys where it has one."""
+    """Options of a master in replication; names are RocketMQ's keys where it has one."""
 
     primary: PrimaryOptions = field(default_factory=PrimaryOptions)
     """Batch size and intervals of each replica's connection."""
@@ -67,7 +67,7 @@ class LeaderOptions:
 
 @dataclass(slots=True)
 class ReplicaLink:
-    """A replica's connection and its machine."""
+    """A replica's connection at its master, with the connection's state machine."""
 
     connection: int
     """The transport's number of the connection."""
@@ -83,7 +83,7 @@ class ReplicaLink:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class MasterTermDeps:
-    """The dependencies of a term, and its begin."""
+    """The dependencies of a master's term, and the time at which it begins."""
 
     log: ReplicatedLog
     """The log, which already takes messages as a master's."""
@@ -103,7 +103,8 @@ class MasterTermDeps:
 
 
 class MasterTerm(ABC):
-    """The part of a term that both protocols share."""
+    """A master's term, as both protocols (AutoSwitch HA and default HA) share it: serves the
+    connections of replicas, moves confirmOffset and releases sends. Loop thread only."""
 
     def __init__(self, deps: MasterTermDeps, copies: Copies) -> None:
         """Begin the term; sends that are already pending fail. `copies` reports the replicas'
@@ -128,7 +129,7 @@ class MasterTerm(ABC):
         self._quota_at_ms = now_ms
         self._withhold()
         log.pending.replica_wait_ms = options.slave_timeout_ms
-        self._push()
+        self._release_sends()
         if options.counts_durable:
             log.on_flushed.append(self._on_flushed)
 
@@ -159,7 +160,7 @@ class MasterTerm(ABC):
         self._log.pending.replica_wait_ms = options.slave_timeout_ms
         for link in self.links.values():
             link.machine.options = options.primary
-        self._push()
+        self._release_sends()
 
     def pump(self, now_ms: int) -> None:
         """Move confirmOffset, release sends and readers, and send the log's growth to replicas. To
@@ -172,8 +173,9 @@ class MasterTerm(ABC):
     # Events of the transport; events of an earlier connection are ignored
 
     def on_connected(self, connection: int, now_ms: int) -> None:
-        """Serve a replica's new connection. It is closed if the term has ended, the log is damaged,
-        or CONNECTIONS_MAX connections have acknowledged."""
+        """Serve a replica's new connection. With CONNECTIONS_MAX connections, the oldest without an
+        acknowledgement is closed in its place. The new one is closed if all have acknowledged, the
+        term has ended, or the log is damaged."""
         if self.has_ended or self._log.damage is not None:
             # No replica may copy from a damaged log.
             self._transport.close(connection)
@@ -228,7 +230,7 @@ class MasterTerm(ABC):
                 link.machine.quota = self.options.max_ha_transfer_byte_in_second
         for link in list(self.links.values()):
             self._do(link, link.machine.on_tick(now_ms), now_ms)
-        self._count_time(now_ms)
+        self._on_protocol_tick(now_ms)
         self._settle()
 
     def end(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
@@ -254,44 +256,51 @@ class MasterTerm(ABC):
     # Methods of a protocol
 
     @abstractmethod
-    def _machine(self, connection: int, now_ms: int) -> MasterSide: ...
+    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+        """Make the state machine of a replica's new connection."""
 
     @abstractmethod
-    def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None: ...
+    def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
+        """Handle the log offset up to which a replica has acknowledged."""
 
     @abstractmethod
-    def _on_gone(self, link: ReplicaLink, now_ms: int) -> None: ...
+    def _on_gone(self, link: ReplicaLink, now_ms: int) -> None:
+        """Handle that a replica's connection is closed."""
 
     @abstractmethod
-    def _count_time(self, now_ms: int) -> None: ...
+    def _on_protocol_tick(self, now_ms: int) -> None:
+        """Do the periodic work of the protocol."""
 
     @abstractmethod
     def _confirmed(self, log_end: LogOffset) -> LogOffset:
-        """Return confirmOffset for a log whose counting part ends at `log_end`."""
+        """Return confirmOffset for a log of which the part up to `log_end` counts as written."""
 
     # Internals
 
     def _on_flushed(self, _log_end: LogOffset) -> None:
+        """Release sends and readers, because more of the log is durable."""
         self.pump(self._now_ms)
 
     def _pump_all(self, now_ms: int) -> None:
+        """Send the log's growth to all replicas."""
         for link in list(self.links.values()):
             self._do(link, link.machine.pump(now_ms), now_ms)
 
     def _settle(self) -> bool:
-        """Move confirmOffset, then acknowledge: a sender that reads back its message finds it.
-        Return whether confirmOffset moved."""
+        """Move confirmOffset, then acknowledge sends, so that a sender that reads back its message
+        finds it. Return whether confirmOffset moved."""
         if self.has_ended:
             return False
         log = self._log
         confirmed = self._confirmed(log.flushed if self.options.counts_durable else log.end)
         moved = confirmed > log.confirm and log.confirm_to(confirmed, self._wall_ms())
-        self._push()
+        self._release_sends()
         return moved and not self.has_ended
 
-    def _push(self) -> None:
-        """Pass to the pending sends how many copies new sends need, and the safe offset for each
-        number needed in this term. A callback may do anything, even end the term."""
+    def _release_sends(self) -> None:
+        """Pass to the pending sends the number of copies that new sends need, and for each number
+        needed in this term the log offset up to which there are as many copies. A callback may do
+        anything, even end the term."""
         pending, need, holds = self._log.pending, self.copies_needed(), self._holds()
         if need is not None and need not in (0, 1) and need not in self._needs:
             self._needs.append(need)
@@ -304,11 +313,13 @@ class MasterTerm(ABC):
             pending.replicated_to(each, safe_end(self._copies, each, least) if holds else -1)
 
     def _withhold(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
-        """Fail pending sends, and ignore acknowledgements."""
+        """Fail pending sends with `status`; no send is acknowledged until copies are reported
+        again."""
         self._log.pending.withhold(status)
 
     def _do(self, link: ReplicaLink, actions: list[Action], now_ms: int) -> None:
-        """Execute actions; of several acknowledgements in a read only the last one counts."""
+        """Execute the actions of a connection's machine; of several acknowledgements in a read only
+        the last one counts."""
         self._now_ms = now_ms
         if refusal := self._note_handshake(link, now_ms):
             actions = link.machine.close(refusal)
@@ -344,11 +355,14 @@ class MasterTerm(ABC):
         return ""
 
     def _cut(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
+        """Close a replica's connection; `reason` is logged."""
         link.machine.close(reason)
         self._transport.close(link.connection)
         self._forget(link, reason, now_ms)
 
     def _forget(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
+        """Remove a replica's connection, if it is not removed yet; the log files that it needs are
+        no longer protected."""
         if self.links.pop(link.connection, None) is not None:
             logger.info("replica %s: connection closed, %s", link.broker_id, reason)
             self._log.release(link.connection)
@@ -356,7 +370,8 @@ class MasterTerm(ABC):
 
 
 class Leader(MasterTerm):
-    """A master of AutoSwitch HA; its epoch is durable before the term is made."""
+    """A master's term in AutoSwitch HA, with epochs and a SyncStateSet; the epoch is durable before
+    the term is made."""
 
     def __init__(
         self,
@@ -411,9 +426,12 @@ class Leader(MasterTerm):
         return LeaderStatus(replicas, sync.members, sync.set_epoch)
 
     def _machine(self, connection: int, now_ms: int) -> MasterSide:
+        """Make the state machine of a replica's new connection."""
         return PrimaryConnection(self.options.primary, self._log, now_ms)
 
     def _note_handshake(self, link: ReplicaLink, now_ms: int) -> str:
+        """Handle a replica's handshake, once: earlier connections of the same replica are closed.
+        Return why it is refused, or ""."""
         machine = link.machine
         assert isinstance(machine, PrimaryConnection)
         replica = machine.replica
@@ -432,34 +450,41 @@ class Leader(MasterTerm):
         return ""
 
     def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
+        """Pass an acknowledgement to the SyncStateSet, which may propose a new member."""
         connection, log_offset = link.connection, acked.log_offset
         self._propose(self.sync.on_ack(acked.broker_id, connection, log_offset, now_ms))
 
     def _on_gone(self, link: ReplicaLink, now_ms: int) -> None:
+        """Note in the SyncStateSet that a replica's connection is closed."""
         if link.joined and link.broker_id is not None:
             self._propose(self.sync.on_disconnected(link.broker_id, link.connection, now_ms))
 
-    def _count_time(self, now_ms: int) -> None:
+    def _on_protocol_tick(self, now_ms: int) -> None:
+        """Let the SyncStateSet propose to remove slow members."""
         self._propose(self.sync.on_tick(now_ms))
 
     def _confirmed(self, log_end: LogOffset) -> LogOffset:
+        """Return confirmOffset by the SyncStateSet; before the first lease it stays as it was."""
         self.sync.on_log(log_end)
         # Before its first lease another master may be elected that lacks messages of this one.
         self._begun = self._begun or self._holds()
         return self.sync.confirm_offset if self._begun else self._log.confirm
 
     def _propose(self, proposal: Proposal | None) -> None:
+        """Propose a SyncStateSet, if there is a proposal and the term has not ended."""
         if proposal is not None and not self.has_ended:
             response = self._alterations.propose(proposal)
             response.then(partial(self._on_response, proposal.number))
 
     def _agree(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
+        """Use a SyncStateSet that the controller has agreed on, if it is newer."""
         before = self.sync.members
         if self.sync.on_agreed(members, set_epoch, now_ms) and self.sync.members != before:
             self.set_changes += 1
             logger.info("SyncStateSet: %s (epoch %d)", sorted(self.sync.members), set_epoch)
 
     def _on_response(self, number: int, response: ProposalOutcome) -> None:
+        """Handle the controller's decision on proposal `number`."""
         if self.has_ended:
             return
         now_ms = self._now_ms

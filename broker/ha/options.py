@@ -16,8 +16,8 @@ from turbopump.net.ha.sync_state import SyncOptions
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class HaOptions(ReplicationConfig):
-    """The keys of replication, and other options that it needs. Its properties compute the options
-    of each part from the keys, a new value at each call."""
+    """The keys of replication, and the other options that replication needs. Its properties compute
+    the options of each part from the keys, a new value at each call."""
 
     own_id: int = 1
     """The broker's id in a group that switches, from 1."""
@@ -77,7 +77,7 @@ class HaOptions(ReplicationConfig):
         )
 
     @property
-    def plain(self) -> DefaultHaOptions:
+    def default_ha_replica(self) -> DefaultHaOptions:
         """The options of a replica of default HA."""
         return DefaultHaOptions(
             self.ha_send_heartbeat_interval_ms, self.ha_housekeeping_interval_ms, self.sync_flush

@@ -21,9 +21,9 @@ from turbopump.pyx.pending import PendingSends
 
 
 class ReplicatedLog(Protocol):
-    """The methods of engine.replicated.Replicated used here. `now_ms` is of the wall clock, in ms
-    since 1970. Loop thread only; a Deferred is resolved there, at once or after a disk thread's
-    work, to None or the error."""
+    """The log, as replication uses it (engine.replicated.Replicated). `now_ms` is of the wall
+    clock, in ms since 1970. Loop thread only; a Deferred is resolved there, at once or after a disk
+    thread's work, to None or the error."""
 
     on_flushed: list[Callable[[LogOffset], None]]
     """Callbacks after a sync, with the log offset before which all bytes are durable."""
@@ -144,11 +144,12 @@ class ReplicatedLog(Protocol):
 
 
 class Transport(Protocol):
-    """Connections by number. No call invokes a callback before it returns."""
+    """Connections of replication, each with a number. No call invokes a callback before it
+    returns."""
 
     def connect(self, address: str) -> int:
-        """Begin to connect to `host:port`, and return the connection's number; `on_connected` or
-        `on_closed` with this number follows."""
+        """Begin to connect to the `host:port` in `address`, and return the connection's number;
+        `on_connected` or `on_closed` with this number follows."""
 
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
         """Queue all buffers for sending, without copies; False if the caller should pause until
@@ -165,7 +166,8 @@ class Transport(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class Agreed:
-    """The set in force, as reported by the controller; may differ from the proposal."""
+    """Decision on a proposal: the SyncStateSet in force, as reported by the controller; may differ
+    from the proposal."""
 
     members: frozenset[int]
     """Broker ids, the master's included."""
@@ -175,36 +177,39 @@ class Agreed:
 
 @dataclass(slots=True, frozen=True)
 class ProposalRefused:
-    """The proposal will never become the set."""
+    """Decision on a proposal: it will never become the SyncStateSet."""
 
     reason: str
     """The controller's remark, for the log."""
 
 
 @dataclass(slots=True, frozen=True)
-class Lost:
-    """No decisive answer was received: the proposal may have become the set."""
+class DecisionUnknown:
+    """Decision on a proposal is unknown, because no decisive answer was received: it may have
+    become the SyncStateSet."""
 
     reason: str
     """The reason why the answer is missing, for the log."""
 
 
-ProposalOutcome = Agreed | ProposalRefused | Lost
+ProposalOutcome = Agreed | ProposalRefused | DecisionUnknown
 """Outcome of a proposal."""
 
 
 class Alterations(Protocol):
-    """Decides on the members of the SyncStateSet."""
+    """Decides on proposals of the SyncStateSet: the controllers, or a fixed set."""
 
     def propose(self, proposal: Proposal) -> Deferred[ProposalOutcome]:
-        """Propose a set. Resolves exactly once, at once or later, unless the broker stops."""
+        """Propose a SyncStateSet; resolves exactly once, at once or later, to the decision, unless
+        the broker stops."""
 
 
 class StaticSet:
-    """A set from a file, which stays: no set should be proposed (SyncOptions.fixed)."""
+    """A SyncStateSet from a group file, which does not change: no set should be proposed
+    (SyncOptions.fixed)."""
 
     def propose(self, proposal: Proposal) -> Deferred[ProposalOutcome]:
-        """Return a resolved ProposalRefused: the set is fixed."""
+        """Return a resolved ProposalRefused: the SyncStateSet is fixed."""
         return Deferred.resolved(
             ProposalRefused(f"the set is fixed and cannot become {sorted(proposal.members)}")
         )

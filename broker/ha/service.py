@@ -30,7 +30,7 @@ from turbopump.broker.ha.group import GroupFile, GroupFileError, parse_group
 from turbopump.broker.ha.leader import Leader, MasterTerm, MasterTermDeps
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
-from turbopump.broker.ha.sockets import Events, Sockets
+from turbopump.broker.ha.sockets import ConnectionEvents, Sockets
 from turbopump.broker.replication import FollowerStatus, HaCounters, ReplicationStatus
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
@@ -48,11 +48,12 @@ NO_EPOCH = -1
 
 
 class Overtaken(StoreError):
-    """A term did not begin, because another change of role came while its epoch was written."""
+    """A term did not begin, because the role was changed again while its epoch was written."""
 
 
 class SwitchingLog(ReplicatedLog, Protocol):
-    """A log that changes sides. `now_ms` is of the wall clock, in ms since 1970."""
+    """A log that becomes a master's or a replica's. `now_ms` is of the wall clock, in ms since
+    1970."""
 
     @property
     def is_master(self) -> bool:
@@ -65,7 +66,7 @@ class SwitchingLog(ReplicatedLog, Protocol):
 
     def record_term(self, epoch: int, now_ms: int) -> Deferred[LogOffset | StoreError]:
         """Become a replica's log now, then write the epoch durably on a disk thread; resolves with
-        the log offset at which it starts, or with the error. The log takes no message before
+        the log offset at which the epoch starts, or with the error. The log takes no message before
         `begin_term`."""
 
     def begin_term(self, start: LogOffset, now_ms: int) -> None:
@@ -77,8 +78,8 @@ class SwitchingLog(ReplicatedLog, Protocol):
         SERVICE_NOT_AVAILABLE."""
 
 
-class Shell(Transport, Protocol):
-    """The transport with its own life: `sockets`, or the network of a test."""
+class ListeningTransport(Transport, Protocol):
+    """A Transport that also listens and stops: broker/ha/sockets.py, or the network of a test."""
 
     async def listen(self, host: str, port: int) -> int:
         """Open the port for replicas on the local address `host` (port 0: a free one); returns the
@@ -95,8 +96,8 @@ class Shell(Transport, Protocol):
 
 
 class HaService:
-    """A broker's role in replication; see the module. Loop thread only; no method blocks, but
-    `start` may wait for the disk."""
+    """A broker's part in replication: its role (master's term, replica, or none), and the change to
+    another role. Loop thread only; no method blocks, but `start` may wait for the disk."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class HaService:
         steady_ms: Callable[[], int],
         *,
         alterations: Alterations | None = None,
-        shell: Callable[[Events], Shell] = Sockets,
+        shell: Callable[[ConnectionEvents], ListeningTransport] = Sockets,
     ) -> None:
         """`log` is Store.replicated's; `alterations` the controller's, if there is one. `wall_ms`
         returns ms since 1970, `steady_ms` ms of the monotonic clock."""
@@ -129,7 +130,7 @@ class HaService:
         self.lease: Callable[[], bool] = lambda: True
         """Returns whether a term of AutoSwitch HA may acknowledge now; the controllers' lease."""
         self.counters = HaCounters()
-        """Events of former roles; `status` adds the events of the present role."""
+        """ConnectionEvents of former roles; `status` adds the events of the present role."""
         self._log = log
         self._files = files
         self._disk = disk
@@ -138,7 +139,7 @@ class HaService:
         self.sync_set_proposals = alterations or StaticSet()
         """Decides about a new SyncStateSet."""
         self._make_shell = shell
-        self._shell: Shell
+        self._shell: ListeningTransport
         self._has_shell = False
         """Whether `start` was called."""
         self.coming_epoch = NO_EPOCH
@@ -184,7 +185,7 @@ class HaService:
         self._stopped = True
         if not self._has_shell:
             return
-        self._leave()
+        self._end_role()
         await self._shell.stop()
 
     def tick(self) -> None:
@@ -200,7 +201,7 @@ class HaService:
         path = self.options.ha_group_file
         if path and not self._looking and now_ms - self._look_ms >= LOOK_MS:
             self._looking, self._look_ms = True, now_ms
-            self._disk.submit(lambda: self._files.read(path), self._looked)
+            self._disk.submit(lambda: self._files.read(path), self._on_group_file)
 
     # Roles
 
@@ -224,7 +225,7 @@ class HaService:
         call, too, with a newer epoch. Resolves to None when the term has begun, else to the error:
         there is no role then, or after Overtaken the result of the later change. Raises OSError,
         StoreError before that; there is no role then."""
-        self._leave()
+        self._end_role()
         result: Deferred[OSError | StoreError | None] = Deferred()
         change, self.coming_epoch = self._change, epoch
 
@@ -252,6 +253,8 @@ class HaService:
     def _begin_term(
         self, start: LogOffset, epoch: int, members: frozenset[int], set_epoch: int
     ) -> None:
+        """Make the term, with the log taking messages from `start` on, and call the callbacks of
+        the role."""
         options = self.options
         deps = MasterTermDeps(
             log=self._log,
@@ -280,7 +283,7 @@ class HaService:
 
     def _lead_plainly(self) -> None:
         """Become a master of default HA at the start; nothing else runs yet."""
-        self._leave()
+        self._end_role()
         try:
             start = self._log.to_master(NO_EPOCH, self._wall_ms())
             self._begin_term(start, NO_EPOCH, frozenset(), 0)
@@ -296,10 +299,14 @@ class HaService:
         it has recorded its epoch. Raises OSError, StoreError; there is no role then."""
         now_ms, was = self._steady_ms(), self.follower
         if was is None:
-            self._leave()
+            self._end_role()
             options = self.options
             switching = options.switches
-            machine = Replica(options.replica) if switching else DefaultHaReplica(options.plain)
+            machine = (
+                Replica(options.replica)
+                if switching
+                else DefaultHaReplica(options.default_ha_replica)
+            )
             self.follower = Follower(self._log, machine, self._shell, self._wall_ms)
         assert self.follower is not None
         self.epoch = epoch
@@ -350,7 +357,7 @@ class HaService:
         if isinstance(machine, Replica):
             machine.options = replace(options.replica, fenced=machine.options.fenced)
         elif machine is not None:
-            machine.options = options.plain
+            machine.options = options.default_ha_replica
 
     def identify(self, own_id: int) -> None:
         """Set this broker's id in the group, assigned by a controller. Calling it while there is a
@@ -361,7 +368,7 @@ class HaService:
     def leave_role(self) -> None:
         """Leave the role now: connections are cut, pending sends fail with SERVICE_NOT_AVAILABLE,
         and the log takes no message until another role is set. Raises OSError, StoreError."""
-        self._leave()
+        self._end_role()
 
     def lapse(self) -> None:
         """Handle the end of the lease: pending sends fail with SERVICE_NOT_AVAILABLE, because their
@@ -384,7 +391,9 @@ class HaService:
         self._disk.submit(work, result.resolve)
         return result
 
-    def _leave(self) -> None:
+    def _end_role(self) -> None:
+        """End the present role: the term or the follower, and pending sends; the log becomes a
+        replica's. Raises OSError, StoreError."""
         now_ms = self._steady_ms()
         self._change += 1
         self.coming_epoch = NO_EPOCH
@@ -406,25 +415,28 @@ class HaService:
             self._notify_role()  # the following steps may fail
 
     def _notify_role(self) -> None:
+        """Call the callbacks for a change of role."""
         for callback in self.on_role:
             callback()
 
     # The group file
 
-    def _looked(self, result: bytes | OSError) -> None:
+    def _on_group_file(self, result: bytes | OSError) -> None:
+        """Handle the content of the group file that a disk thread has read."""
         self._looking = False
         if not self._stopped:
             self._take_group(result)
 
     def _read_group(self) -> bytes | OSError:
+        """Read the group file at the start; blocks. Returns its content, or the error."""
         try:
             return self._files.read(self.options.ha_group_file)
         except OSError as error:
             return error
 
     def _take_group(self, content: bytes | OSError) -> None:
-        """Take the role of a group file. An older epoch than the present one is ignored: the file
-        was not updated yet."""
+        """Take the role that the group file gives this broker; a file with an older epoch than the
+        present one is ignored, because it was not updated yet. Errors are logged."""
         reason = ""
         try:
             if isinstance(content, OSError):
@@ -438,16 +450,21 @@ class HaService:
             reason = f"{self.options.ha_group_file}: {error}"
         self._log_group(reason)
 
-    def _group_taken(self, error: OSError | StoreError | None) -> None:
+    def _on_role_taken(self, error: OSError | StoreError | None) -> None:
+        """Log the error with which the change to the group file's role failed."""
         if error is not None and self.term is None and self.follower is None:
             self._log_group(f"{self.options.ha_group_file}: {error}")
 
     def _log_group(self, reason: str) -> None:
+        """Log why the group file gives this broker no role, when the reason changes; "" if it gives
+        one."""
         if reason and reason != self._group_reason:
             logger.error("the group file gives this broker no role: %s", reason)
         self._group_reason = reason
 
     def _take_role(self, group: GroupFile) -> None:
+        """Become the master or a replica by the group file. Raises GroupFileError, OSError,
+        StoreError."""
         if self._log.epochs.last_epoch > group.epoch:
             raise GroupFileError(f"the log already has epoch {self._log.epochs.last_epoch}")
         if self.options.own_id not in group.brokers:
@@ -455,7 +472,7 @@ class HaService:
         if group.master != self.options.own_id:
             self.to_replica(group.master_address, group.epoch)
         elif self._log.epochs.last_epoch < group.epoch:
-            self.to_master(group.epoch, group.members, group.epoch).then(self._group_taken)
+            self.to_master(group.epoch, group.members, group.epoch).then(self._on_role_taken)
         else:
             raise GroupFileError(
                 f"epoch {group.epoch} has already begun here; to lead again it needs a higher epoch"
@@ -471,11 +488,12 @@ class HaService:
             self._shell.call_soon(self._pump)
 
     def _pump(self) -> None:
+        """Send the log's growth to the replicas, and release sends and readers."""
         self._pumping = False
         if self.term is not None:
             self.term.pump(self._steady_ms())
 
-    # Events of connections
+    # ConnectionEvents of connections
 
     def on_accepted(self, connection: int) -> None:
         """Accept a replica's connection; a broker without a term closes it."""
@@ -519,6 +537,7 @@ class HaService:
             self.follower.on_closed(connection, reason, self._steady_ms())
 
     def _notify_link(self) -> None:
+        """Call the callbacks for a connection to the master that was made or lost."""
         for callback in self.on_link:
             callback()
 
@@ -552,6 +571,7 @@ class HaService:
         return ReplicationStatus(log.end, log.confirm, leader, follower, epochs, counters)
 
     def _follower_status(self, follower: Follower) -> FollowerStatus:
+        """Return a snapshot of a replica's connection, with times of the wall clock."""
         machine, now_ms = follower.machine, self._steady_ms()
         ahead_ms = self._wall_ms() - now_ms
 

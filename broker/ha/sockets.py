@@ -52,14 +52,14 @@ BACKLOG: Final = 64
 """Maximum number of connections that wait in the kernel to be accepted."""
 
 
-class Events(Protocol):
+class ConnectionEvents(Protocol):
     """The callbacks for events of connections, on the loop thread."""
 
     def on_accepted(self, connection: int) -> None:
         """A replica has connected."""
 
     def on_connected(self, connection: int) -> None:
-        """The connection that `connect` began to make is established."""
+        """The connection that this side began to make by `connect` is established."""
 
     def on_bytes(self, connection: int, data: Buffer) -> None:
         """Bytes were received, in order; the buffer of `data` is reused after the call."""
@@ -73,10 +73,10 @@ class Events(Protocol):
 
 
 class Sockets:
-    """Connections by number; see broker.ha.ports.Transport. Loop thread only; to be made while the
-    loop runs."""
+    """The connections of replication over TCP, by number (Transport of broker/ha/ports.py). Loop
+    thread only; to be made while the loop runs."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: ConnectionEvents) -> None:
         self._events = events
         self._loop = asyncio.get_running_loop()
         self._area = memoryview(bytearray(READ_SIZE))
@@ -167,9 +167,9 @@ class Sockets:
         return self._area
 
     def made(self, one: "_Connection", own: bool) -> None:
-        """Register the connection and report it by `on_connected` (`own`: this side began it) or
-        `on_accepted`; abort it if it was closed meanwhile, or its address has ADDRESS_MAX others
-        that have all sent a frame."""
+        """Register the established connection and report it by `on_connected` (`own`: this side
+        began it) or `on_accepted`; abort it if it was closed meanwhile, or its address has
+        ADDRESS_MAX others that have all sent a frame."""
         if own and one.number not in self._connecting:
             one.transport.abort()  # it was closed meanwhile
             return
@@ -202,7 +202,8 @@ class Sockets:
             self._events.on_closed(one.number, reason)
 
     def _has_place(self, new: "_Connection") -> bool:
-        """Whether the address may have one more connection; the oldest silent one is cut for it."""
+        """Whether the address of the `new` connection may have one more; the oldest connection of
+        it that has sent nothing is cut for it."""
         same = [one for one in self._open.values() if not one.own and one.host == new.host]
         if len(same) < ADDRESS_MAX:
             return True
@@ -216,9 +217,10 @@ class Sockets:
         blocked."""
         return self._loop.time()
 
-    def wrote(self) -> None:
-        """After a write to a blocked connection: abort blocked connections, those blocked for the
-        longest time first, until all have at most UNSENT_MAX_OF_ALL unsent bytes."""
+    def bound_unsent(self) -> None:
+        """Bound the unsent bytes after a write to a blocked connection: abort blocked connections,
+        those blocked for the longest time first, until all have at most UNSENT_MAX_OF_ALL unsent
+        bytes."""
         waits = {one: one.unsent for one in self._open.values() if one.blocked_since}
         total = sum(waits.values())
         for one in sorted(waits, key=lambda one: one.blocked_since):
@@ -228,10 +230,13 @@ class Sockets:
             self._cut(one, "the peer does not read")
 
     def _cut(self, one: "_Connection", reason: str) -> None:
+        """Abort a connection; `reason` is logged."""
         logger.warning("replication with %s: %s, closed", one.address, reason)
         one.transport.abort()
 
     async def _connect(self, number: int, address: str) -> None:
+        """Connect to the master at `address`; a failure is reported by `on_closed` with
+        `number`."""
         reason = "the peer closed the connection"
         try:
             host, port = split(address)
@@ -248,7 +253,7 @@ class Sockets:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """A connection; `own`: made by this side."""
+    """A connection of replication; `own`: this side began it."""
 
     def __init__(self, sockets: Sockets, number: int, *, own: bool = False) -> None:
         self.number = number
@@ -263,6 +268,7 @@ class _Connection(asyncio.BufferedProtocol):
         """When it stopped taking bytes, by the loop's clock; 0: it takes bytes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register the connection; abort a connection to itself."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
         ends = [transport.get_extra_info(end) for end in ("sockname", "peername")]
@@ -275,28 +281,35 @@ class _Connection(asyncio.BufferedProtocol):
         self._sockets.made(self, self.own)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Report the lost connection."""
         self._sockets.lost(self, str(exc) if exc else "the peer closed the connection")
 
     @property
     def unsent(self) -> int:
-        """Number of unsent bytes."""
+        """Number of bytes that were passed to `send` and are not sent."""
         return self.transport.get_write_buffer_size()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer to read into: a smaller one for a replica, which sends acknowledgements
+        only."""
         area = self._sockets.area
         return area if self.own else area[:ACKS_READ_SIZE]
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Report the bytes that were read into the buffer."""
         self.heard += nbytes
         self._sockets.read(self, nbytes)
 
     def eof_received(self) -> bool:
+        """Return False: the connection is closed."""
         return False
 
     def pause_writing(self) -> None:
+        """Note since when the connection is blocked: the peer reads too slowly."""
         self.blocked_since = self._sockets.now()
 
     def resume_writing(self) -> None:
+        """Report that the connection takes more bytes."""
         self.blocked_since = 0.0
         self._sockets.writable(self)
 
@@ -311,5 +324,5 @@ class _Connection(asyncio.BufferedProtocol):
         else:
             self.transport.writelines(buffers)
         if self.blocked_since:
-            self._sockets.wrote()
+            self._sockets.bound_unsent()
         return not self.blocked_since

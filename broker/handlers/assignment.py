@@ -83,11 +83,12 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
     # The answer does not promise that the tables it changed are already saved.
     broker.saver.promise_nothing()
     if later.done:
-        return _answered(request, later.value)
-    return later.map(partial(_answered, request))
+        return _to_command(request, later.value)
+    return later.map(partial(_to_command, request))
 
 
-def _answered(request: Command, response: AssignmentResponse) -> Command:
+def _to_command(request: Command, response: AssignmentResponse) -> Command:
+    """Make the answer to the request from that of the assignments."""
     return new_response(
         request, response.code, response.remark, body=response.body, fields=response.fields or None
     )
@@ -106,7 +107,7 @@ def _set_request_mode(
     if topic != ALL_TOPICS and broker.topics.get(topic) is None:
         remark = f"topic[{topic}] not exist"
         return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
-    if broker.groups.find(group, now_ms) is None:
+    if broker.groups.find_or_create(group, now_ms) is None:
         remark = f"subscription group[{group}] not exist"
         return new_response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if members.get("mode") == POP and RequestCode.POP_MESSAGE not in table.codes:

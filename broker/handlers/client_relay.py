@@ -98,6 +98,7 @@ def push_reset(
 
 
 def _running_info(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Response:
+    """Handle 307: return the client's own answer about its state."""
     header = read_header(GetConsumerRunningInfoRequest, request.fields)
     return _relay(broker, request, header.consumer_group, header.client_id, {}, b"")
 
@@ -129,7 +130,9 @@ def _relay(
     added_fields: dict[str, str],
     body: bytes,
 ) -> Response:
-    """Forward a request to one client and return its answer unchanged (callConsumer)."""
+    """Forward a request to the client `client_id` of the group, with added fields and this body,
+    and return its answer unchanged (callConsumer); an error if the client is not connected or too
+    old."""
     group = broker.consumers.group(group_name)
     client = group.find(client_id) if group else None
     if group is None or client is None:
@@ -144,12 +147,13 @@ def _relay(
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     passed_on = new_request(request.code, None, body, fields={**request.fields, **added_fields})
     response = client.call(passed_on, RELAY_TIMEOUT_MS)
-    return response.map(partial(_relayed, request, group_name, client_id, client))
+    return response.map(partial(_relayed_answer, request, group_name, client_id, client))
 
 
-def _relayed(
+def _relayed_answer(
     request: Command, group_name: str, client_id: str, client: Peer, response: Command | None
 ) -> Command | None:
+    """Make the answer to the request from the client's answer; an error if it is missing (None)."""
     if response is not None:
         fields = response.fields
         return new_response(

@@ -93,18 +93,20 @@ def send_notices(broker: BrokerContext) -> None:
 
 
 def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
+    """Handle 34: register the client's consumer and producer groups, in steps; the notices follow
+    the answer."""
     heartbeat = yield from HeartbeatData.decode_in_steps(request.body)
     if not heartbeat.client_id or len(heartbeat.client_id) > MAX_NAME:
         remark = f"clientID must have 1 to {MAX_NAME} characters"
         return new_response(request, ResponseCode.INVALID_PARAMETER, remark)
-    _watch(broker, peer)
+    _forget_at_close(broker, peer)
     subscriptions_wanted = heartbeat.heartbeat_fingerprint == 0
     fields = {**_V2, "IS_SUB_CHANGE": "true"}
     response = new_response(request, ResponseCode.SUCCESS, fields=fields)
     try:
         weight = 0
         for data in heartbeat.consumer_data_set:
-            subscriptions_wanted |= _take_consumer(broker, heartbeat, data, peer, now_ms)
+            subscriptions_wanted |= _register_consumer(broker, heartbeat, data, peer, now_ms)
             group = broker.consumers.group(data.group_name)
             if not heartbeat.without_sub and group is not None:
                 # The consumer table has already merged the subscriptions of the members.
@@ -132,16 +134,14 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
     return response
 
 
-def _take_consumer(
+def _register_consumer(
     broker: BrokerContext, heartbeat: HeartbeatData, data: ConsumerData, peer: Peer, now_ms: int
 ) -> bool:
-    """Register one consumer entry; True if the client should send its subscriptions with the next
-    heartbeat.
-
-    A group that may not exist is skipped silently, as in RocketMQ. Unlike RocketMQ, a broker that
-    does not know a group's subscriptions (after a restart) asks for them.
-    """
-    config = broker.groups.find(data.group_name, now_ms)
+    """Register a group's entry of a heartbeat; return True if the client should send its
+    subscriptions with the next heartbeat. A group that may not exist is skipped silently, as in
+    RocketMQ. Unlike RocketMQ, a broker that does not know a group's subscriptions (after a restart)
+    asks for them."""
+    config = broker.groups.find_or_create(data.group_name, now_ms)
     if config is None:
         return False
     known = broker.consumers.group(data.group_name)
@@ -169,24 +169,28 @@ def _take_consumer(
     return fingerprint != heartbeat.heartbeat_fingerprint
 
 
-def _watch(broker: BrokerContext, peer: Peer) -> None:
-    """Forget a connection as soon as it closes; called with each heartbeat, registers once."""
+def _forget_at_close(broker: BrokerContext, peer: Peer) -> None:
+    """Have a connection's groups removed when it closes; called with each heartbeat, registers
+    once."""
     if "clients" not in peer.context:
         peer.context["clients"] = True
-        peer.on_close(lambda: _closed(broker, peer))
+        peer.on_close(lambda: _on_close(broker, peer))
 
 
-def _closed(broker: BrokerContext, peer: Peer) -> None:
+def _on_close(broker: BrokerContext, peer: Peer) -> None:
+    """Remove a closed connection from all groups, and notify their members."""
     _forget(broker, peer)
     send_notices(broker)
 
 
 def _forget(broker: BrokerContext, peer: Peer) -> None:
+    """Remove a connection from all groups."""
     broker.consumers.peer_closed(peer)
     broker.producers.peer_closed(peer)
 
 
 def _unregister(broker: BrokerContext, request: Command, peer: Peer, _now_ms: int) -> Command:
+    """Handle 35: remove the connection from a producer group and a consumer group."""
     header = read_header(UnregisterClientRequest, request.fields)
     if header.producer_group:
         broker.producers.unregister(peer, header.producer_group)
@@ -199,6 +203,7 @@ def _unregister(broker: BrokerContext, request: Command, peer: Peer, _now_ms: in
 def _consumer_list(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
+    """Answer 38 with the client ids of the group's members."""
     name = read_header(GetConsumerListByGroupRequest, request.fields).consumer_group
     group = broker.consumers.group(name)
     if group is None:
@@ -211,7 +216,7 @@ def _consumer_list(
 def _check_client_config(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """Handle 46: a starting consumer has its filter expression checked."""
+    """Handle 46: check the filter expression of a starting consumer."""
     if not request.body:
         return new_response(request, ResponseCode.SUCCESS)
     members = bodies.load_small_object(request.body)
@@ -232,6 +237,7 @@ def _check_client_config(
 def _consumer_connections(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
+    """Answer 203 with the group's connections and subscriptions."""
     name = read_header(GetConsumerConnectionListRequest, request.fields).consumer_group
     group = broker.consumers.group(name)
     if group is None:
@@ -250,6 +256,7 @@ def _consumer_connections(
 def _producer_connections(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
+    """Answer 204 with the connections of a producer group."""
     name = read_header(GetProducerConnectionListRequest, request.fields).producer_group
     members = broker.producers.group(name)
     if not members:
@@ -259,11 +266,12 @@ def _producer_connections(
 
 
 def _connections(members: Mapping[Peer, ConsumerConnection | ProducerConnection]) -> LazyItems:
+    """The connections in RocketMQ's JSON form, encoded on demand."""
     return LazyItems(members.items(), _connection)
 
 
 def _connection(one: tuple[Peer, ConsumerConnection | ProducerConnection]) -> dict[str, Any]:
-    """The JSON form of RocketMQ's Connection."""
+    """A (peer, connection) pair in the JSON form of RocketMQ's Connection."""
     peer, member = one
     return {
         "clientAddr": peer.address,
@@ -276,6 +284,7 @@ def _connection(one: tuple[Peer, ConsumerConnection | ProducerConnection]) -> di
 def _all_producers(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Command]:
+    """Answer 328 with all producers by group."""
     ahead_ms = now_ms - broker.steady_ms()
 
     def bean(one: tuple[Peer, ProducerConnection]) -> dict[str, Any]:

@@ -51,8 +51,8 @@ def _ha_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: in
     is_master = status.follower is None
     leader = status.leader or LeaderStatus()
     body = {
-        "haClientRuntimeInfo": _client(status),
-        "haConnectionInfo": [_connection(each, status.log_end) for each in leader.replicas],
+        "haClientRuntimeInfo": _client_status(status),
+        "haConnectionInfo": [_connection_status(each, status.log_end) for each in leader.replicas],
         "inSyncSlaveNums": leader.in_sync_replicas if is_master else 0,
         "master": is_master,
         "masterCommitLogMaxOffset": status.log_end if is_master else 0,
@@ -60,7 +60,8 @@ def _ha_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: in
     return json_response(request, body)
 
 
-def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
+def _connection_status(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
+    """A replica's connection in the JSON form of RocketMQ's HAConnectionRuntimeInfo."""
     return {
         "addr": replica.address,
         "diff": log_end - replica.acked,
@@ -71,8 +72,9 @@ def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
     }
 
 
-def _client(status: ReplicationStatus) -> dict[str, Any]:
-    """The replica's part of the status; a master has the same members, all zero."""
+def _client_status(status: ReplicationStatus) -> dict[str, Any]:
+    """A replica's connection to its master in the JSON form of RocketMQ's HAClientRuntimeInfo; a
+    master has the same members, all zero."""
     follower = status.follower or FollowerStatus()
     return {
         "lastReadTimestamp": follower.last_read_ms,
@@ -87,7 +89,7 @@ def _client(status: ReplicationStatus) -> dict[str, Any]:
 def _reset_master_flush_offset(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """Handle 908, which is meant for a replica; a master answers success and changes nothing."""
+    """Handle 908: set a replica's master_flushed; a master answers success and changes nothing."""
     if broker.ha is not None and broker.ha.status().follower is not None:
         header = read_header(ResetMasterFlushOffsetRequest, request.fields)
         if header.master_flush_offset is not None:

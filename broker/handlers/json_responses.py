@@ -20,7 +20,7 @@ MAX_PAGE: Final = 2_000
 """Maximum entries of a page (RocketMQ: splitMetadataSize); some 300 KB of topics."""
 
 QUEUES_PER_STEP: Final = 64
-"""Queues or groups that one step of a handler processes, some 30 us each: see `Pace`."""
+"""Queues or groups that one step of a handler processes, some 30 us each: see `StepCounter`."""
 
 MAX_LISTED: Final = 10_000
 """Maximum topics or groups that one request (18, 225) creates or changes: the work on all of them
@@ -45,8 +45,9 @@ def response_in_steps(
     kept: bodies.KeptBody | None = None,
     key: object = None,
 ) -> bodies.Steps[Command]:
-    """Return the answer of `json_response`; yields between pieces of the body. With `kept`, a body
-    encoded before for an equal `key` is used instead of `value`; key None encodes it each time."""
+    """Return the answer that `json_response` returns, in steps; yields between pieces of the body.
+    With `kept`, a body encoded before for an equal `key` is used instead of `value`; key None
+    encodes it each time."""
     body = yield from (kept or bodies.KeptBody()).dump_in_steps(key, value, MAX_BODY)
     if body is None:
         return too_long(request)
@@ -59,21 +60,22 @@ def too_long(request: Command) -> Command:
     return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
 
 
-class Pace:
-    """Counter that ends a step after QUEUES_PER_STEP queues or groups, and that detects when an
-    answer collected before its encoding has become too long: a peer may ask for gigabytes."""
+class StepCounter:
+    """Counter for an answer that is collected in steps: ends a step after QUEUES_PER_STEP queues or
+    groups, and detects when the answer has become too long before its encoding: a peer may ask for
+    gigabytes."""
 
     def __init__(self) -> None:
         self._count = 0
         self._size = 0
 
-    def writes(self, size: int) -> None:
+    def add_size(self, size: int) -> None:
         """Add `size`, a lower bound of the bytes just collected for the body."""
         self._size += size
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the collected bytes exceed MAX_BODY of a frame."""
+        """Whether the collected bytes exceed MAX_BODY, the maximum body of a frame."""
         return self._size > MAX_BODY
 
     def count_and_check(self) -> bool:
@@ -91,8 +93,8 @@ def queue_key(topic: str, broker_name: str, queue_id: int) -> str:
 def queue_map_in_steps(
     topic: str, broker_name: str, values: Mapping[int, Any]
 ) -> bodies.Steps[RawKeys]:
-    """Return `values`, by queue id of a topic on this broker, as a map by `queue_key`; yields now
-    and then."""
+    """Return `values`, by queue id of a topic on this broker, as a map by `queue_key`; yields after
+    each `bodies.READ` values."""
     found = RawKeys()
     for queue_id, value in values.items():
         found[queue_key(topic, broker_name, queue_id)] = value
@@ -123,12 +125,14 @@ def page(
     everything = sorted(names)
     if first is None or limit is None:
         return everything
-    begin = 0 if _is_other(asked_version, version) else max(first, 0)
+    begin = 0 if _is_other_version(asked_version, version) else max(first, 0)
     size = min(limit, MAX_PAGE) if limit > 0 else MAX_PAGE
     return everything[begin : begin + size]
 
 
-def _is_other(asked: str | None, current: DataVersion) -> bool:
+def _is_other_version(asked: str | None, current: DataVersion) -> bool:
+    """Whether `asked`, a DataVersion as JSON, differs from `current`; True if it is malformed,
+    False without it."""
     if not asked:
         return False  # a first page, which begins at 0 anyway
     try:

@@ -41,6 +41,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 def _lock(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command | Deferred[Command]]:
+    """Handle 41: lock queues for a client, in steps; the answer has the queues that the client
+    holds now."""
     wanted, only_here = yield from _read_body(request)
     is_strict = broker.config.replication.lock_in_strict_mode and broker.acting is not None
     if not broker.role.may_change_offsets and not (is_strict and only_here):
@@ -73,8 +75,8 @@ def _lock(
 def _lock_with_others(
     broker: BrokerContext, request: Command, wanted: LockRequest
 ) -> Steps[Deferred[Command]]:
-    """Lock queues only where a majority of the group's brokers agrees; this broker stores a lock
-    after they have agreed."""
+    """Handle 41 in strict mode: lock only queues that a majority of the group's brokers grants;
+    this broker stores a lock after they have agreed."""
     assert broker.acting is not None, "strict mode needs acting replicas"
     locks, quorum, parts = broker.locks, broker.acting.quorum, []
 
@@ -99,6 +101,7 @@ def _lock_with_others(
 
 
 def _unlock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:
+    """Handle 42: release a client's locks, in strict mode at the other brokers, too."""
     wanted, only_here = yield from _read_body(request)
     is_strict = broker.config.replication.lock_in_strict_mode
     for some in _parts(wanted):
@@ -111,11 +114,13 @@ def _unlock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) 
 
 
 def _parts(wanted: LockRequest) -> Iterator[LockRequest]:
+    """Yield the request in parts of `bodies.READ` queues."""
     for at in range(0, len(wanted.queues), bodies.READ):
         yield replace(wanted, queues=wanted.queues[at : at + bodies.READ])
 
 
 def _read_body(request: Command) -> Steps[tuple[LockRequest, bool]]:
+    """Return (the request, whether only this broker is meant). Raises BadBody."""
     members = yield from bodies.object_in_steps(request.body)
     queues = yield from bodies.items_in_steps(members, "mqSet", MessageQueue.from_json)
     group, client_id = bodies.text(members, "consumerGroup"), bodies.text(members, "clientId")
@@ -124,8 +129,8 @@ def _read_body(request: Command) -> Steps[tuple[LockRequest, bool]]:
 
 
 def _wrong_name(wanted: LockRequest) -> str | None:
-    """The error text for a name that is too long, else None. RocketMQ accepts any length, but a
-    lock would keep the name in memory."""
+    """Return the error text for a name that is too long, else None. RocketMQ accepts any length,
+    but a lock would keep the name in memory."""
     wrong = check_lengths(consumerGroup=wanted.group, clientId=wanted.client_id)
     for queue in wanted.queues:
         wrong = wrong or check_lengths(topic=queue.topic, brokerName=queue.broker_name)

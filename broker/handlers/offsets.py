@@ -47,26 +47,28 @@ NOT_HERE: Final = "another broker of this group keeps offsets and locks now"
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of this module's request codes to the table, which must not have them
     yet."""
-    handlers = _Handlers(broker)
-    table.add(RequestCode.QUERY_CONSUMER_OFFSET, handlers.query)
-    table.add(RequestCode.UPDATE_CONSUMER_OFFSET, handlers.update)
-    table.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, handlers.search)
-    table.add(RequestCode.GET_MAX_OFFSET, handlers.maximum)
-    table.add(RequestCode.GET_MIN_OFFSET, handlers.minimum)
+    handlers = _OffsetHandlers(broker)
+    table.add(RequestCode.QUERY_CONSUMER_OFFSET, handlers.query_offset)
+    table.add(RequestCode.UPDATE_CONSUMER_OFFSET, handlers.update_offset)
+    table.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, handlers.search_offset)
+    table.add(RequestCode.GET_MAX_OFFSET, handlers.max_offset)
+    table.add(RequestCode.GET_MIN_OFFSET, handlers.min_offset)
     table.add(RequestCode.GET_EARLIEST_MSG_STORETIME, handlers.earliest_time)
 
 
-class _Handlers:
+class _OffsetHandlers:
+    """Handlers of the requests for offsets of groups and of queues."""
+
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
 
-    def query(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """Answer 14 with the committed offset; code 22 lets the client apply its
-        consumeFromWhere."""
+    def query_offset(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+        """Answer 14 with the committed offset, or 0 for a young queue; else QUERY_NOT_FOUND (22),
+        with which the client applies its consumeFromWhere."""
         header = read_header(QueryConsumerOffsetRequest, request.fields)
         known = self._broker.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if known >= 0:
-            return _found(request, known)
+            return _answer_offset(request, known)
         if header.set_zero_if_not_found is False:
             return new_response(
                 request,
@@ -76,14 +78,14 @@ class _Handlers:
         if self._is_young(header.topic, header.queue_id):
             # A new group on a young topic starts at the first message, whatever its
             # consumeFromWhere is.
-            return _found(request, QueueOffset(0))
+            return _answer_offset(request, QueueOffset(0))
         return new_response(
             request,
             ResponseCode.QUERY_NOT_FOUND,
             "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
 
-    def update(self, request: Command, peer: Peer, now_ms: int) -> Response:
+    def update_offset(self, request: Command, peer: Peer, now_ms: int) -> Response:
         """Handle 15: commit an offset. A lower offset than the last is accepted where the group
         does not pop; a pending reset discards the commit."""
         response = self._commit(request, now_ms)
@@ -94,6 +96,7 @@ class _Handlers:
         return later
 
     def _commit(self, request: Command, now_ms: int) -> Command:
+        """Commit the offset in the request, or refuse it; return the answer."""
         header = read_header(UpdateConsumerOffsetRequest, request.fields)
         broker, group, topic = self._broker, header.consumer_group, header.topic
         if broker.groups.get(group) is None:
@@ -116,7 +119,7 @@ class _Handlers:
         broker.offsets.commit_consumed(group, topic, header.queue_id, queue_offset, now_ms)
         return new_response(request, ResponseCode.SUCCESS)
 
-    def search(self, request: Command, _peer: Peer, now_ms: int) -> Command:
+    def search_offset(self, request: Command, _peer: Peer, now_ms: int) -> Command:
         """Answer 29 with the queue offset for a store time; LOWER unless the header has UPPER."""
         header = read_header(SearchOffsetRequest, request.fields)
         upper = (header.boundary_type or "").upper() == Boundary.UPPER.name
@@ -129,13 +132,13 @@ class _Handlers:
         )
         return new_response(request, ResponseCode.SUCCESS, header=SearchOffsetResponse(found))
 
-    def maximum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    def max_offset(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 30 with the queue offset that the next message will get."""
         header = read_header(GetMaxOffsetRequest, request.fields)
         found = self._broker.store.max_queue_offset(header.topic, header.queue_id)
         return new_response(request, ResponseCode.SUCCESS, header=GetMaxOffsetResponse(found))
 
-    def minimum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    def min_offset(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 31 with the queue offset of the oldest message. An empty queue has 0, or -1 if it
         holds batches (RocketMQ: BatchConsumeQueue.getMinOffsetInQueue)."""
         header = read_header(GetMinOffsetRequest, request.fields)
@@ -156,7 +159,7 @@ class _Handlers:
         return new_response(request, ResponseCode.SUCCESS, header=body)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Whether message 0 of the queue still exists and is in memory."""
+        """Whether the queue's message 0 still exists and is in memory."""
         store = self._broker.store
         if store.min_queue_offset(topic, queue_id) > 0:
             return False
@@ -164,6 +167,7 @@ class _Handlers:
         return bool(units) and store.in_memory(units[0].log_offset)
 
 
-def _found(request: Command, queue_offset: QueueOffset) -> Command:
+def _answer_offset(request: Command, queue_offset: QueueOffset) -> Command:
+    """Build the successful answer to 14 with this offset."""
     header = QueryConsumerOffsetResponse(queue_offset)
     return new_response(request, ResponseCode.SUCCESS, header=header)

@@ -69,8 +69,8 @@ class PullRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Allowed:
-    """Result of the checks: the filter to read with, and numbers for the answer."""
+class _CheckedPull:
+    """Result of a pull's checks: the filter to read with, and numbers for the answer."""
 
     wanted: Wanted
     topic_sys_flag: int
@@ -129,13 +129,13 @@ def resume(
     pull.when_answered(partial(connection.answer_late, held.opaque))
     hold = pull.resume(wall_ms(), held.deadline_ms)
     broker.held_pulls.adopt(hold)
-    _watch(broker, connection.peer)
+    _drop_at_close(broker, connection.peer)
     if held.how != HOLD:
         broker.held_pulls.attempt(hold, final=held.how == FINISH)
 
 
 class _Pull:
-    """A pull, from its request to its answer, through any number of attempts."""
+    """A pull request, from its arrival to its answer, through any number of attempts."""
 
     __slots__ = ("_answer", "_broker", "_header", "_now_ms", "_peer", "_request", "_steady_ms")
 
@@ -168,7 +168,9 @@ class _Pull:
                 QueueOffset(header.commit_offset),
                 now_ms,
             )
-        response = self._reset(allowed) or self._read(QueueOffset(header.queue_offset), allowed)
+        response = self._answer_reset(allowed) or self._read(
+            QueueOffset(header.queue_offset), allowed
+        )
         if response.code == ResponseCode.SUCCESS:
             self._allow(allowed, now_ms)
         wait_ms = self._wait_ms()
@@ -187,7 +189,7 @@ class _Pull:
         )
         if not self._broker.held_pulls.add(hold):
             return response
-        _watch(self._broker, self._peer)
+        _drop_at_close(self._broker, self._peer)
         return self._answer
 
     def resume(self, now_ms: int, deadline_ms: int) -> HeldPull:
@@ -211,7 +213,7 @@ class _Pull:
         """Call `callback` with the answer to a held pull."""
         self._answer.then(callback)
 
-    def _allow(self, allowed: _Allowed, now_ms: int) -> None:
+    def _allow(self, allowed: _CheckedPull, now_ms: int) -> None:
         """Let native code serve later pulls like this, which found messages. `now_ms` is epoch
         ms."""
         flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
@@ -242,6 +244,7 @@ class _Pull:
         return wanted.weight + len(carried) // CHARACTERS_OF_ATTEMPT
 
     def _wait_ms(self) -> int:
+        """Time in ms for which the pull may be held if there is no message; 0: not at all."""
         if not self._header.sys_flag & SUSPEND_FLAG or self._broker.shutting_down:
             return 0
         config = self._broker.config
@@ -250,7 +253,8 @@ class _Pull:
         return min(self._header.suspend_timeout_millis, MAX_SUSPEND_MS)
 
     def _attempt(self, hold: HeldPull, final: bool) -> bool:
-        """Read again for a held pull: all checks are repeated, no offset is committed."""
+        """Read again for a held pull: all checks are repeated, no offset is committed. Return
+        whether the pull is answered; it must be if `final`."""
         try:
             response = self._read_again(hold, final)
         except PullRefused as refused:
@@ -268,10 +272,10 @@ class _Pull:
     def _read_again(self, hold: HeldPull, final: bool) -> Command | None:
         """The answer to a held pull, None to keep holding it."""
         allowed = self._check()
-        response = self._reset(allowed)
+        response = self._answer_reset(allowed)
         if response is not None:
             return response
-        result = self._result(hold.queue_offset, allowed)
+        result = self._read_result(hold.queue_offset, allowed)
         filtered = result.status is ReadStatus.NO_MATCHED_MESSAGE
         if filtered and not final and result.next_queue_offset >= result.max_queue_offset:
             # No message matched this filter: continue from here instead of answering the client.
@@ -282,26 +286,28 @@ class _Pull:
             self._allow(allowed, self._now_ms + self._broker.steady_ms() - self._steady_ms)
         return None if response.code == ResponseCode.PULL_NOT_FOUND and not final else response
 
-    def _reset(self, allowed: _Allowed) -> Command | None:
-        """The answer to a pull whose queue an administrator has reset; each reset is delivered
-        once."""
+    def _answer_reset(self, allowed: _CheckedPull) -> Command | None:
+        """Take the pending reset of the pull's queue, and return the answer PULL_OFFSET_MOVED with
+        its offset; None without a reset, or with useServerSideResetOffset=false."""
         header, broker = self._header, self._broker
         target = broker.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if target is None or not broker.config.use_server_side_reset_offset:
             return None
         low = broker.store.min_queue_offset(header.topic, header.queue_id)
         high = broker.store.max_queue_offset(header.topic, header.queue_id)
-        return self._found(
+        return self._with_flags(
             allowed,
             ResponseCode.PULL_OFFSET_MOVED,
             _OFFSET_RESET,
             PullMessageResponse(0, target, low, high),
         )
 
-    def _read(self, queue_offset: QueueOffset, allowed: _Allowed) -> Command:
-        return self._compose(self._result(queue_offset, allowed), queue_offset, allowed)
+    def _read(self, queue_offset: QueueOffset, allowed: _CheckedPull) -> Command:
+        """Read from `queue_offset` on, and return the answer."""
+        return self._compose(self._read_result(queue_offset, allowed), queue_offset, allowed)
 
-    def _result(self, queue_offset: QueueOffset, allowed: _Allowed) -> ReadResult:
+    def _read_result(self, queue_offset: QueueOffset, allowed: _CheckedPull) -> ReadResult:
+        """Read from `queue_offset` on, and note the end as the group's last pull."""
         header = self._header
         result = self._broker.store.read(
             header.topic,
@@ -313,11 +319,13 @@ class _Pull:
         self._broker.offsets.commit_pull(
             header.consumer_group, header.topic, header.queue_id, result.next_queue_offset
         )
-        self._broker.fast.pulled(header.consumer_group, header.topic, header.queue_id)
+        self._broker.fast.discard_native_pull(header.consumer_group, header.topic, header.queue_id)
         return result
 
-    def _compose(self, result: ReadResult, queue_offset: QueueOffset, allowed: _Allowed) -> Command:
-        """The answer for the result of a read (remoting.md 10.4)."""
+    def _compose(
+        self, result: ReadResult, queue_offset: QueueOffset, allowed: _CheckedPull
+    ) -> Command:
+        """Make the answer for the result of a read from `queue_offset` on (remoting.md 10.4)."""
         status = result.status
         if status is ReadStatus.FOUND:
             code = ResponseCode.SUCCESS
@@ -343,7 +351,7 @@ class _Pull:
             code = self._for_a_replica(code, header, queue_offset, is_far)
         if status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             status = ReadStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ creates a queue that is pulled
-        return self._found(allowed, code, status.value, header, result.slices)
+        return self._with_flags(allowed, code, status.value, header, result.slices)
 
     def _is_far(self, result: ReadResult) -> bool:
         """Whether the reader lags far enough that its messages are probably not in memory."""
@@ -378,30 +386,32 @@ class _Pull:
                 return ResponseCode.PULL_RETRY_IMMEDIATELY
         return code
 
-    def _found(
+    def _with_flags(
         self,
-        allowed: _Allowed,
+        allowed: _CheckedPull,
         code: ResponseCode,
         remark: str,
         header: PullMessageResponse,
         body: list[memoryview] | None = None,
     ) -> Command:
+        """Make the answer with the system flags of topic and group."""
         header.topic_sys_flag = allowed.topic_sys_flag
         header.group_sys_flag = allowed.group_sys_flag
         return new_response(self._request, code, remark, header, body or b"")
 
     def _refuse(self, refused: PullRefused) -> Command:
+        """Make the answer of a refusal."""
         fields = (
             {} if refused.forbidden_type is None else {"forbiddenType": str(refused.forbidden_type)}
         )
         return new_response(self._request, refused.code, refused.remark, fields=fields)
 
-    def _check(self) -> _Allowed:
+    def _check(self) -> _CheckedPull:
         """Run the checks of remoting.md 10.3 in their order; raises PullRefused."""
         broker, header = self._broker, self._header
         self._check_broker()
         name, topic_name = header.consumer_group, header.topic
-        group = broker.groups.find(name, self._now_ms)
+        group = broker.groups.find_or_create(name, self._now_ms)
         if group is None:
             raise PullRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -434,8 +444,8 @@ class _Pull:
             subscription = self._carried_subscription()
         else:
             subscription = self._known_subscription(group.consume_broadcast_enable)
-        return _Allowed(
-            self._wanted(subscription),
+        return _CheckedPull(
+            self._filter_of(subscription),
             topic.topic_sys_flag,
             group.group_sys_flag,
             subscription.sub_version,
@@ -444,6 +454,7 @@ class _Pull:
         )
 
     def _check_broker(self) -> None:
+        """Raise PullRefused if the broker's configuration or unknown role forbids pulls."""
         config = self._broker.config
         if not config.readable or not self._broker.role.is_known:
             raise PullRefused(
@@ -460,7 +471,8 @@ class _Pull:
             )
 
     def _carried_subscription(self) -> SubscriptionData:
-        """The subscription in the pull itself; it stays visible to admin tools for a while."""
+        """Return the subscription in the pull itself; it stays visible to administrators for a
+        while. Raises PullRefused."""
         header = self._header
         try:
             subscription = parse_subscription(
@@ -472,17 +484,18 @@ class _Pull:
                 "parse the consumer's subscription failed",
             ) from None
         if subscription.is_tag_type:  # a refused expression is not kept
-            self._note(subscription)
+            self._remember_subscription(subscription)
         return subscription
 
-    def _note(self, subscription: SubscriptionData) -> None:
+    def _remember_subscription(self, subscription: SubscriptionData) -> None:
         """Remember the pull's subscription for administrators who list subscriptions."""
         broker, header = self._broker, self._header
         group, topic = header.consumer_group, header.topic
         broker.consumers.compensate(group, topic, subscription, broker.steady_ms())
 
-    def _wanted(self, subscription: SubscriptionData) -> Wanted:
-        """The filter of the subscription: tag codes, or a property filter."""
+    def _filter_of(self, subscription: SubscriptionData) -> Wanted:
+        """Return the filter of the subscription: tag codes, a compiled property filter, or None for
+        all messages. Raises PullRefused."""
         broker, header = self._broker, self._header
         if subscription.is_tag_type:
             return subscription.filter_codes
@@ -506,16 +519,18 @@ class _Pull:
         return known.filter
 
     def _carried_filter(self, subscription: SubscriptionData) -> Filter:
+        """Compile the property filter of the subscription in the pull. Raises PullRefused."""
         try:
             compiled = compile_filter(subscription)
         except SqlError as error:
             # RocketMQ reads without a filter then, and delivers messages that the filter excludes.
             raise PullRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-        self._note(subscription)
+        self._remember_subscription(subscription)
         return compiled
 
     def _known_subscription(self, broadcast_enabled: bool) -> SubscriptionData:
-        """The group's subscription from its heartbeats."""
+        """Return the group's subscription of the topic from its heartbeats, after the checks of the
+        group. Raises PullRefused."""
         broker, header = self._broker, self._header
         name, topic = header.consumer_group, header.topic
         group = broker.consumers.group(name)
@@ -549,8 +564,8 @@ class _Pull:
         return subscription
 
 
-def _watch(broker: BrokerContext, peer: Peer) -> None:
-    """Drop the held pulls of a connection when it closes; registers once per connection."""
+def _drop_at_close(broker: BrokerContext, peer: Peer) -> None:
+    """Have the held pulls of a connection dropped when it closes; registers once per connection."""
     if not peer.context.get(_WATCHED):
         peer.context[_WATCHED] = True
         peer.on_close(partial(broker.held_pulls.drop, peer))

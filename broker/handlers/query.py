@@ -74,6 +74,7 @@ def _query_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
 
 
 def _view_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """Answer 33 with the record at the log offset in the request."""
     header = read_header(ViewMessageRequest, request.fields)
     record = broker.store.record_view(LogOffset(header.offset))
     if record is None:
@@ -112,7 +113,7 @@ def _query_consume_queue(
         "queueData": [
             {
                 # RocketMQ asks the filter only where a unit has an extension.
-                "eval": unit.is_extended and _wants(subscription, unit.tags_code),
+                "eval": unit.is_extended and _accepts(subscription, unit.tags_code),
                 "physicOffset": unit.log_offset,
                 "physicSize": unit.size,
                 "tagsCode": unit.tags_code,
@@ -124,7 +125,9 @@ def _query_consume_queue(
     return json_response(request, body)
 
 
-def _wants(subscription: SubscriptionData | None, tags_code: int) -> bool:
+def _accepts(subscription: SubscriptionData | None, tags_code: int) -> bool:
+    """Whether a subscription accepts a message with this tags code; False without a
+    subscription."""
     if subscription is None:
         return False
     codes = subscription.filter_codes

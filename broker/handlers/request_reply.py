@@ -8,7 +8,8 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.send import SendRefused, topic_for_send
+from turbopump.broker.handlers.send import topic_for_send
+from turbopump.broker.handlers.send_refusals import SendRefused
 from turbopump.broker.traffic.put_message import TRANSACTION_BITS, Draft
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.deferred import Deferred
@@ -45,10 +46,10 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     try:
         topic_for_send(broker, header, peer, now_ms)
     except SendRefused as refused:
-        return _answer(broker, request, refused.code, refused.remark)
+        return _make_answer(broker, request, refused.code, refused.remark)
     if not request.body or isinstance(request.body, list):
         remark = "the message has no body"
-        return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark)
+        return _make_answer(broker, request, ResponseCode.SYSTEM_ERROR, remark)
     properties = decode_properties(header.properties or "")
     properties[names.MSG_REGION] = broker.config.region_id
     properties[names.TRACE_ON] = "true" if broker.config.trace_on else "false"
@@ -56,11 +57,11 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     stored, outcome = _store(broker, request, header, peer, properties, now_ms)
     if client_id is None:
         remark = "push reply message fail, property[REPLY_TO_CLIENT] is null"
-        return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
+        return _make_answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
     producer = broker.producers.find(client_id)
     if producer is None:
         remark = f"push reply message fail, channel of <{client_id}> not found."
-        return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
+        return _make_answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
     push = _push_request(broker, request, header, peer, properties, now_ms)
     answered: Deferred[Command | None] = Deferred()
     safe = broker.role.when_safe(*outcome)
@@ -68,7 +69,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     def pushed(response: Command | None) -> None:
         # The answer contains the reply's log position, so it waits until the reply is stored
         # safely.
-        reply = _pushed(broker, request, client_id, stored, response)
+        reply = _answer_pushed(broker, request, client_id, stored, response)
         safe.then(lambda _status: answered.resolve(reply))
 
     producer.call(push, PUSH_TIMEOUT_MS).then(pushed)
@@ -83,6 +84,8 @@ def _store(
     properties: dict[str, str],
     now_ms: int,
 ) -> tuple[SendMessageResponse, Put]:
+    """Store the reply as a message; return (fields of the answer, result of the put). A reply that
+    was not stored has message id "0"."""
     queue_id = max(header.queue_id, 0)
     assert not isinstance(request.body, list), "a decoded body is bytes"
     draft = Draft(
@@ -114,6 +117,7 @@ def _push_request(
     properties: dict[str, str],
     now_ms: int,
 ) -> Command:
+    """Build the request 326 that pushes the reply to the producer."""
     pushed = {names.PUSH_REPLY_TIME: str(now_ms), **properties}
     reply = ReplyMessageRequest(
         producer_group=header.producer_group,
@@ -134,26 +138,28 @@ def _push_request(
     return new_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, reply, request.body)
 
 
-def _pushed(
+def _answer_pushed(
     broker: BrokerContext,
     request: Command,
     client_id: str,
     stored: SendMessageResponse,
     response: Command | None,
 ) -> Command | None:
+    """Make the answer to the consumer: a success if the producer accepted the reply."""
     if response is not None and response.code == ResponseCode.SUCCESS:
-        return _answer(broker, request, ResponseCode.SUCCESS, None, stored)
+        return _make_answer(broker, request, ResponseCode.SUCCESS, None, stored)
     remark = f"push reply message to <{client_id}> fail."
-    return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
+    return _make_answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
 
 
-def _answer(
+def _make_answer(
     broker: BrokerContext,
     request: Command,
     code: ResponseCode,
     remark: str | None,
     header: SendMessageResponse | None = None,
 ) -> Command:
+    """Build an answer with the fields that clients read from every answer to a send."""
     fields = {
         names.MSG_REGION: broker.config.region_id,
         names.TRACE_ON: "true" if broker.config.trace_on else "false",

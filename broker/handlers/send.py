@@ -11,6 +11,13 @@ from typing import Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.pop.records import why_no_record
+from turbopump.broker.handlers.send_refusals import (
+    SendRefused,
+    illegal_message,
+    no_light_queues,
+    no_revive_record,
+    refused_timer,
+)
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
 from turbopump.broker.traffic.fast_path import MAX_WAITING
@@ -25,7 +32,7 @@ from turbopump.broker.traffic.put_message import (
     waits_for_store,
     wants_light_queues,
 )
-from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, why_not
+from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, failure_reply
 from turbopump.broker.traffic.role import Put
 from turbopump.broker.traffic.room import SENT_MAX, leaves_room
 from turbopump.broker.traffic.timer_requests import TimerRefusal, is_timer
@@ -72,17 +79,6 @@ texts has no such element."""
 _SLOT_MS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _Sent = Command | Deferred[Command | None]
 
-_NO_LIGHT_QUEUES = "light message queues are not enabled, enableLmq is false"
-
-
-class SendRefused(Exception):
-    """A send is answered with an error, `code` and `remark`; nothing was stored."""
-
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.remark = remark
-
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add a SendHandler for the three send codes to the table, which must not have them yet."""
@@ -117,13 +113,13 @@ class SendHandler:
         if not role.is_master:
             return self._reply(request, ResponseCode.SYSTEM_BUSY, REJECTED)
         if not role.has_lease():
-            return self._reply(request, *why_not(PutStatus.SERVICE_NOT_AVAILABLE))
+            return self._reply(request, *failure_reply(PutStatus.SERVICE_NOT_AVAILABLE))
         header = read_send(request.code, request.fields)
         try:
             self._check_service(request, now_ms)
             topic = topic_for_send(self._broker, header, peer, now_ms)
             self._broker.fast.allow_send(topic)
-            if header.batch and not elements_checked and _may_be_special(_flat(request)):
+            if header.batch and not elements_checked and _may_be_special(_body_of(request)):
                 _count_elements(self._broker, request)
                 return self._check_elements(request, header.topic, peer, now_ms)
             if header.batch:
@@ -133,6 +129,8 @@ class SendHandler:
             return self._reply(request, refused.code, refused.remark)
 
     def _check_service(self, request: Command, now_ms: int) -> None:
+        """Raise SendRefused while too many sends wait, for a message without a body, or before the
+        broker accepts sends."""
         if self._broker.store.pending.count >= self._max_waiting:
             raise SendRefused(
                 ResponseCode.SYSTEM_BUSY,
@@ -153,16 +151,17 @@ class SendHandler:
         peer: Peer,
         now_ms: int,
     ) -> Command | Deferred[Command | None]:
+        """Store a single message, and return its answer. Raises SendRefused."""
         broker = self._broker
         properties = decode_properties(header.properties or "")
         properties.pop(names.POP_CK, None)
         if header.topic == broker.pop.log.topic:
-            _check_record(header.topic, properties, _flat(request))
+            _check_record(header.topic, properties, _body_of(request))
         queue_id = self._queue_id(header, topic)
         draft = Draft(
             topic=header.topic,
             queue_id=queue_id,
-            body=_flat(request),
+            body=_body_of(request),
             properties=properties,
             flag=header.flag,
             # Bits of a client cannot make a committed or half message: that takes END_TRANSACTION.
@@ -186,14 +185,14 @@ class SendHandler:
             is_first = not draft.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
             outcome = broker.writer.put(draft, now_ms, is_sent=is_first)
         if isinstance(outcome, TimerRefusal):
-            raise _refused_timer(broker, outcome)
+            raise refused_timer(broker, outcome)
         if isinstance(outcome, Refusal):
-            raise _no_light_queues()
+            raise no_light_queues()
         if is_half and outcome.appended.status is PutStatus.PUT_OK:
-            broker.half_counts.prepared(draft.topic, now_ms)
+            broker.half_counts.count_prepared(draft.topic, now_ms)
         waits = waits_for_store(properties)
         handle = _recall_handle(broker, properties)
-        return self._answer(
+        return self._answer_put(
             request, outcome, queue_id, unique_key, now_ms, waits=waits, handle=handle
         )
 
@@ -205,6 +204,7 @@ class SendHandler:
         peer: Peer,
         now_ms: int,
     ) -> Command | Deferred[Command | None]:
+        """Store all messages of a batch, and return its answer. Raises SendRefused."""
         properties = decode_properties(header.properties or "")
         if len(header.topic) > MAX_TOPIC_LENGTH:
             raise SendRefused(
@@ -216,11 +216,13 @@ class SendHandler:
                 f"batch request does not support retry group {header.topic}",
             )
         if header.topic == self._broker.pop.log.topic:
-            raise _no_record(header.topic, "it is a batch")
-        if header.sys_flag & (TRANSACTION_BITS | INNER_BATCH_FLAGS) or _waits(properties):
-            raise _illegal(self._broker)
+            raise no_revive_record(header.topic, "it is a batch")
+        if header.sys_flag & (TRANSACTION_BITS | INNER_BATCH_FLAGS) or _is_deferred_message(
+            properties
+        ):
+            raise illegal_message(self._broker)
         if wants_light_queues(header.topic, properties):
-            raise _no_light_queues()
+            raise no_light_queues()
         admitted = self._broker.role.admit()
         # before the elements are counted (CommitLog.asyncPutMessages)
         if isinstance(admitted, PutStatus):
@@ -230,7 +232,7 @@ class SendHandler:
         message = NewMessage(
             topic=header.topic,
             queue_id=self._queue_id(header, topic),
-            body=_flat(request),
+            body=_body_of(request),
             flag=header.flag,
             sys_flag=header.sys_flag | multi_tags,
             born_timestamp_ms=header.born_timestamp,
@@ -245,17 +247,17 @@ class SendHandler:
         else:
             self._fill_inner_batch(message, properties, count)
             if not leaves_room(properties, len(message.properties)):
-                raise _illegal(self._broker)
+                raise illegal_message(self._broker)
             outcome = self._broker.writer.append(message, now_ms)
-        return self._answer(
+        return self._answer_put(
             request, outcome, message.queue_id, unique_key, now_ms, batch_key=batch_key
         )
 
     def _fill_inner_batch(
         self, message: NewMessage, properties: dict[str, str], count: int
     ) -> None:
-        """Store the whole batch as one record, for a topic with queue.type=BatchCQ (messages.md
-        8.2)."""
+        """Prepare `message` to hold the whole batch in one record, for a topic with
+        queue.type=BatchCQ (messages.md 8.2)."""
         self._add_own_properties(properties)
         properties[names.INNER_NUM] = str(count)
         message.properties = encode_properties(properties)
@@ -264,14 +266,14 @@ class SendHandler:
     def _check_elements(
         self, request: Command, topic: str, peer: Peer, now_ms: int
     ) -> Steps[_Sent]:
-        """Refuse a batch with an element that is delayed, a timer or a half message, or that asks
-        for light queues; otherwise send it."""
-        for number, (_flag, _body, encoded) in enumerate(decode_batch(_flat(request)), 1):
+        """Check the elements of a batch in steps, then send it: refuse a batch with an element that
+        is delayed, a timer or a half message, or that asks for light queues."""
+        for number, (_flag, _body, encoded) in enumerate(decode_batch(_body_of(request)), 1):
             properties, refused = decode_properties(encoded), None
             if wants_light_queues(topic, properties):
-                refused = _no_light_queues()
-            elif _waits(properties) or not leaves_room(properties, len(encoded)):
-                refused = _illegal(self._broker)
+                refused = no_light_queues()
+            elif _is_deferred_message(properties) or not leaves_room(properties, len(encoded)):
+                refused = illegal_message(self._broker)
             if refused is not None:
                 return self._reply(request, refused.code, refused.remark)
             if number % ELEMENTS_PER_STEP == 0:
@@ -283,12 +285,14 @@ class SendHandler:
         return sent
 
     def _add_own_properties(self, properties: dict[str, str]) -> None:
+        """Add region, trace switch and cluster to the properties, as each broker does."""
         config = self._broker.config
         properties[names.MSG_REGION] = config.region_id
         properties[names.TRACE_ON] = _flag(config.trace_on)
         properties[names.CLUSTER] = config.broker_cluster_name
 
     def _queue_id(self, header: SendMessageRequest, topic: TopicConfig) -> int:
+        """Return the queue id in the header, or a random one if it is negative."""
         if header.queue_id >= 0:
             return header.queue_id
         return self._broker.random.randrange(max(topic.write_queue_nums, 1))
@@ -301,16 +305,16 @@ class SendHandler:
         topic: TopicConfig,
         now_ms: int,
     ) -> TopicConfig:
-        """Send a message that a consumer returns to its retry topic to the dead letters if its
-        retries are used up; returns the topic for it."""
+        """Move a message that a consumer returns to its retry topic to the dead letter topic if its
+        retries are used up; return the topic to which it goes. Raises SendRefused."""
         broker = self._broker
         popped = self._retry_of_pops(draft, now_ms)
         if popped is not None:
             return popped
         name = header.topic.removeprefix(RETRY_PREFIX)
-        if _is_of_pops(broker, name):
+        if _is_pop_retry_name(broker, name):
             return topic  # popped at a master that is gone: its consumers limit the retries
-        group = broker.groups.find(name, now_ms)
+        group = broker.groups.find_or_create(name, now_ms)
         if group is None:
             raise SendRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -331,15 +335,15 @@ class SendHandler:
         return dead_letters
 
     def _retry_of_pops(self, draft: Draft, now_ms: int) -> TopicConfig | None:
-        """The pop retry topic for a message that was popped at a master that is gone and that names
-        its group; None for other messages. The draft's retry topic may have the name of another
-        group's here, so the draft is moved to the right topic."""
+        """Return the pop retry topic for a message that was popped at a master that is gone and
+        that names its group, and move the draft there; None for other messages. The draft's retry
+        topic may have the name of another group's here."""
         broker, group = self._broker, draft.properties.get(names.ORIGIN_GROUP, "")
         topic = original_topic(group, draft.topic)
         is_one = bool(group) and topic != draft.topic and broker.topics.peek(topic) is not None
-        if not is_one or broker.groups.find(group, now_ms) is None:
+        if not is_one or broker.groups.find_or_create(group, now_ms) is None:
             return None
-        retries = broker.pop.retry_names.made(topic, group, now_ms)
+        retries = broker.pop.retry_names.ensure_topic(topic, group, now_ms)
         if retries is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
         if retries.topic_name != draft.topic:
@@ -370,7 +374,7 @@ class SendHandler:
             )
         return True
 
-    def _answer(
+    def _answer_put(
         self,
         request: Command,
         outcome: Put,
@@ -382,6 +386,8 @@ class SendHandler:
         batch_key: str | None = None,
         handle: str | None = None,
     ) -> Command | Deferred[Command | None]:
+        """Answer a put: at once if it failed or its sender does not wait (`waits`), else when the
+        message is safe."""
         appended = outcome.appended
         if appended.status is not PutStatus.PUT_OK:
             return self._reply_failure(request, appended)
@@ -408,11 +414,12 @@ class SendHandler:
         return safe.map(reply)
 
     def _reply_failure(self, request: Command, appended: Appended) -> Command:
+        """Build the answer for a message that was not stored."""
         status = appended.status
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            illegal = _illegal(self._broker)
+            illegal = illegal_message(self._broker)
             return self._reply(request, illegal.code, illegal.remark)
-        code, remark = why_not(status, appended.reason)
+        code, remark = failure_reply(status, appended.reason)
         return self._reply(request, code, remark)
 
     def _reply(
@@ -422,6 +429,7 @@ class SendHandler:
         remark: str | None = None,
         header: SendMessageResponse | None = None,
     ) -> Command:
+        """Build an answer with the fields that every answer to a send has."""
         return new_response(request, code, remark, header, fields=self._own_fields())
 
     def _own_fields(self) -> dict[str, str]:
@@ -431,8 +439,8 @@ class SendHandler:
         return {names.MSG_REGION: config.region_id, names.TRACE_ON: _flag(config.trace_on)}
 
 
-def _is_of_pops(broker: BrokerContext, name: str) -> bool:
-    """Whether a retry topic's name without its prefix is that of pops, "<group>_<topic>"
+def _is_pop_retry_name(broker: BrokerContext, name: str) -> bool:
+    """Whether `name`, a retry topic's name without its prefix, is "<group>_<topic>" as for pops
     (KeyBuilder.buildPopRetryTopicV1). A group with the whole name has precedence."""
     if broker.groups.get(name) is not None:
         return False
@@ -468,7 +476,7 @@ def topic_for_send(
         # files.
         remark = f"{CLEANUP_POLICY}={COMPACTION} of topic[{name}] is not supported"
         raise SendRefused(ResponseCode.NO_PERMISSION, f"{remark}, enableCompaction is false")
-    topic = known or _create(broker, header, now_ms)
+    topic = known or _create_topic(broker, header, now_ms)
     if topic is None:
         raise SendRefused(
             ResponseCode.TOPIC_NOT_EXIST,
@@ -477,13 +485,17 @@ def topic_for_send(
     if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
         raise SendRefused(
             ResponseCode.INVALID_PARAMETER,
-            f"request queueId[{header.queue_id}] is illegal, {_describe(topic)}"
+            f"request queueId[{header.queue_id}] is illegal, {_topic_text(topic)}"
             f" Producer: {peer.address}",
         )
     return topic
 
 
-def _create(broker: BrokerContext, header: SendMessageRequest, now_ms: int) -> TopicConfig | None:
+def _create_topic(
+    broker: BrokerContext, header: SendMessageRequest, now_ms: int
+) -> TopicConfig | None:
+    """Create the topic of a send from its default topic, or a retry topic with one queue; None if
+    neither is allowed."""
     retries = header.topic.startswith(RETRY_PREFIX)
     sys_flag = (_UNIT_SUB if retries else _UNIT) if header.unit_mode else 0
     created = broker.topics.create_from_default(
@@ -496,7 +508,7 @@ def _create(broker: BrokerContext, header: SendMessageRequest, now_ms: int) -> T
     return created
 
 
-def _describe(topic: TopicConfig) -> str:
+def _topic_text(topic: TopicConfig) -> str:
     """The topic as RocketMQ prints it in remarks (TopicConfig.toString)."""
     bits = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
     perm = "".join(letter if topic.perm & bit else "-" for bit, letter in bits)
@@ -509,34 +521,20 @@ def _describe(topic: TopicConfig) -> str:
     )
 
 
-def _illegal(broker: BrokerContext) -> SendRefused:
-    limit = broker.config.store.max_message_size
-    return SendRefused(
-        ResponseCode.MESSAGE_ILLEGAL,
-        "the message is illegal, maybe msg body or properties length not matched."
-        f" msg body length limit {limit}B, msg properties length limit 32KB.",
-    )
-
-
 def _check_record(topic: str, properties: dict[str, str], body: Buffer) -> None:
     """Refuse a message to the revive topic that is no record of RocketMQ's; raises SendRefused."""
     why = why_no_record(properties, body)
     if why is not None:
-        raise _no_record(topic, why)
-
-
-def _no_record(topic: str, why: str) -> SendRefused:
-    remark = f"the message is no record of a broker for topic[{topic}]: {why}"
-    return SendRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        raise no_revive_record(topic, why)
 
 
 def _count_elements(broker: BrokerContext, request: Command) -> int:
     """Count a batch's elements without making objects of them; raises SendRefused for a malformed
     batch or one with too many elements."""
     try:
-        return count_batch(_flat(request))[0]
+        return count_batch(_body_of(request))[0]
     except ValueError:
-        raise _illegal(broker) from None
+        raise illegal_message(broker) from None
 
 
 def _may_be_special(batch: Buffer) -> bool:
@@ -545,35 +543,10 @@ def _may_be_special(batch: Buffer) -> bool:
     return len(text) > SENT_MAX or any(name in text for name in _SPECIAL)
 
 
-def _waits(properties: dict[str, str]) -> bool:
-    """Whether an element of a batch is delayed, a timer or a half message, which batches do not
-    support."""
+def _is_deferred_message(properties: dict[str, str]) -> bool:
+    """Whether a message with these properties is delayed, a timer or a half message, which batches
+    do not support."""
     return delay_level(properties) != 0 or is_timer(properties) or is_prepared(properties)
-
-
-def _no_light_queues() -> SendRefused:
-    return SendRefused(ResponseCode.SYSTEM_ERROR, _NO_LIGHT_QUEUES)
-
-
-def _refused_timer(broker: BrokerContext, refusal: TimerRefusal) -> SendRefused:
-    """The refusal of a timer, with the texts of RocketMQ's SendMessageProcessor."""
-    config = broker.config
-    if refusal is TimerRefusal.ILLEGAL:
-        return SendRefused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            "timer message illegal, the delay time should not be bigger than the max delay"
-            f" {config.timer_max_delay_sec * 1_000}ms; or if set del msg, the delay time should be"
-            " bigger than the current time",
-        )
-    most = config.timer_congest_num_each_slot
-    if refusal is TimerRefusal.FLOW_CONTROL:
-        return SendRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"timer message is under flow control, max num limit is {2 * most} or the current value"
-            f" is greater than {most} and less than {2 * most}, trigger random flow control",
-        )
-    remark = "accurate timer message is not enabled, timerWheelEnable is false"
-    return SendRefused(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def _recall_handle(broker: BrokerContext, properties: dict[str, str]) -> str | None:
@@ -588,10 +561,12 @@ def _recall_handle(broker: BrokerContext, properties: dict[str, str]) -> str | N
     return RecallHandle(topic, broker.config.broker_name, str(int(out) + 1), key).encode()
 
 
-def _flat(request: Command) -> Buffer:
+def _body_of(request: Command) -> Buffer:
+    """The body of a decoded request, which is one buffer."""
     assert not isinstance(request.body, list), "a decoded body is one buffer"
     return request.body
 
 
 def _flag(value: bool) -> str:
+    """ "true" or "false"."""
     return "true" if value else "false"

@@ -44,10 +44,11 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 def _send_back(
     broker: BrokerContext, request: Command, now_ms: int
 ) -> Command | Deferred[Command | None]:
+    """Handle 36: check the request, and store the message again for its group."""
     if not broker.role.is_master:
         return new_response(request, ResponseCode.SYSTEM_BUSY, REJECTED)
     header = read_header(ConsumerSendMsgBackRequest, request.fields)
-    group = broker.groups.find(header.group, now_ms)
+    group = broker.groups.find_or_create(header.group, now_ms)
     if group is None:
         return new_response(
             request,
@@ -94,6 +95,9 @@ def _store_retry(
     record: Record,
     now_ms: int,
 ) -> Command | Deferred[Command | None]:
+    """Store a copy of the record in the group's retry topic, delayed, or in its dead letter topic
+    if its retries are used up; return the answer. `queues`: the retry topic's number of queues to
+    choose from."""
     properties = decode_properties(record.properties)
     properties.setdefault(names.RETRY_TOPIC, record.topic.decode())
     properties[names.WAIT] = "false"
@@ -136,6 +140,8 @@ def _store_retry(
 
 
 def _reply(request: Command, status: str) -> Command:
+    """The answer for the status of a put, a name as in RocketMQ: success, or SYSTEM_ERROR with the
+    name."""
     if status == PutStatus.PUT_OK.value:
         return new_response(request, ResponseCode.SUCCESS)
     return new_response(request, ResponseCode.SYSTEM_ERROR, status)

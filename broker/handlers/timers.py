@@ -52,8 +52,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _check_point(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """Answer 60, for replicas, with timer progress whose deliveries the replicas are sure to
-    have."""
+    """Answer 60, for replicas, with the progress of timers whose deliveries the replicas are sure
+    to have."""
     if not broker.config.timer_wheel_enable:
         return new_response(request, ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
     return new_response(request, ResponseCode.SUCCESS, body=broker.timers.checkpoint().encode())
@@ -75,10 +75,10 @@ def _recall(
     delivered (RecallMessageProcessor)."""
     header = read_header(RecallMessageRequest, request.fields)
     region = {names.MSG_REGION: broker.config.region_id}
-    refused = _refusal(broker, header, now_ms)
+    refused = _check_recall(broker, header, now_ms)
     if isinstance(refused, tuple):
         return new_response(request, *refused, fields=region)
-    draft = _draft(broker, header, refused, peer, now_ms)
+    draft = _recall_draft(broker, header, refused, peer, now_ms)
     outcome = broker.writer.put(draft, now_ms, must_wait=True, is_sent=True)
     if not isinstance(outcome, Put):
         return new_response(request, ResponseCode.SYSTEM_ERROR, RECALL_FAILED, fields=region)
@@ -92,10 +92,10 @@ def _recall(
     return broker.role.when_safe(*outcome).map(reply)
 
 
-def _refusal(
+def _check_recall(
     broker: BrokerContext, header: RecallMessageRequest, now_ms: int
 ) -> tuple[ResponseCode, str] | RecallHandle:
-    """Code and remark of a refusal, or the decoded handle."""
+    """Check a recall request: return (code, remark) of the refusal, or the decoded handle."""
     config = broker.config
     if not config.recall_message_enable:
         return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
@@ -131,13 +131,14 @@ def _is_printable(handle: RecallHandle, header: RecallMessageRequest) -> bool:
     return PROPERTY_SEPARATOR not in texts and NAME_VALUE_SEPARATOR not in texts
 
 
-def _draft(
+def _recall_draft(
     broker: BrokerContext,
     header: RecallMessageRequest,
     handle: RecallHandle,
     peer: Peer,
     now_ms: int,
 ) -> Draft:
+    """Build the message that recalls the handle's timer."""
     with_topic = broker.config.append_topic_for_timer_delete_key
     properties = {
         names.TAGS: RECALL_TAG,

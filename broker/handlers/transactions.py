@@ -19,14 +19,14 @@ from turbopump.broker.scheduled.half_messages import (
     committed_flag,
     committed_properties,
     immunity_ms,
-    renewed,
-    target,
+    renewed_half,
+    target_of,
     unique_key,
 )
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half
 from turbopump.broker.traffic.put_message import Draft, Refusal
-from turbopump.broker.traffic.replies import why_not
+from turbopump.broker.traffic.replies import failure_reply
 from turbopump.broker.traffic.role import Permit, Put
 from turbopump.broker.traffic.timer_requests import TimerRefusal
 from turbopump.engine.deferred import Deferred
@@ -66,6 +66,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
+    """Handle 37: end a transaction, here or at the master that has its half message; unanswered
+    (None) if the producer does not know the outcome yet."""
     header = read_header(EndTransactionRequest, request.fields)
     if broker.transaction_checks.escape.is_on:
         return _end_elsewhere(broker, request, header)
@@ -80,11 +82,11 @@ def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> R
 def _end_elsewhere(
     broker: BrokerContext, request: Command, header: EndTransactionRequest
 ) -> Response:
-    """End a transaction at a replica that acts as master: forwarded to the master that then has the
-    half message."""
+    """End a transaction at a replica that acts as master: forward the request to the master that
+    then has the half message."""
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None
-    half = _asked_for(broker, header)
+    half = _requested_half(broker, header)
     if not isinstance(half, Half):
         return new_response(request, *half)
 
@@ -100,10 +102,12 @@ def _end_elsewhere(
 def _end_when_readable(
     broker: BrokerContext, request: Command, header: EndTransactionRequest, now_ms: int
 ) -> Command | Deferred[Command | None]:
+    """End a transaction now, or once its half message can be read; an error if too many requests
+    wait."""
     permit = broker.role.admit()
     if isinstance(permit, PutStatus):
-        return new_response(request, *why_not(permit))
-    awaited = broker.transactions.awaited(LogOffset(header.commit_log_offset))
+        return new_response(request, *failure_reply(permit))
+    awaited = broker.transactions.offset_to_await(LogOffset(header.commit_log_offset))
     if awaited is None:
         response = _end_now(broker, request, header, permit, now_ms)
         if response is not None:
@@ -136,10 +140,10 @@ def _end_now(
     """End a transaction; None if the transaction's newest half message has to become readable
     first."""
     transactions = broker.transactions
-    half = _asked_for(broker, header)
+    half = _requested_half(broker, header)
     if not isinstance(half, Half):
         return new_response(request, *half)
-    problem = _too_late(broker, header, half, now_ms)
+    problem = _refusal_if_late(broker, header, half, now_ms)
     if problem is not None:
         return new_response(request, *problem)
     found = transactions.outcome(half)
@@ -157,7 +161,9 @@ def _end_now(
             # Be as safe as the first answer, which may still be pending.
             transactions.write_ops(now_ms)
             end = broker.store.max_log_offset
-            return _when_safe(broker, request, Put(Appended(PutStatus.PUT_OK, end=end), permit))
+            return _answer_when_safe(
+                broker, request, Put(Appended(PutStatus.PUT_OK, end=end), permit)
+            )
         remark = "The transaction was committed" if not commits else "The transaction has ended"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     if transactions.is_full:
@@ -166,15 +172,17 @@ def _end_now(
     if commits:
         return _commit(broker, request, newest, now_ms)
     transactions.end_all(newest, TransactionOutcome.ROLLED_BACK, LogOffset(0))
-    _count(broker, newest, now_ms, is_committed=False)
+    _count_end(broker, newest, now_ms, is_committed=False)
     if request.is_oneway:
         return new_response(request, ResponseCode.SUCCESS)
     written = transactions.write_ops(now_ms)
-    return _when_safe(broker, request, written or Put(Appended(PutStatus.SERVICE_NOT_AVAILABLE)))
+    return _answer_when_safe(
+        broker, request, written or Put(Appended(PutStatus.SERVICE_NOT_AVAILABLE))
+    )
 
 
-def _asked_for(broker: BrokerContext, header: EndTransactionRequest) -> Half | _Problem:
-    """The half message that the request names, or code and remark of the refusal."""
+def _requested_half(broker: BrokerContext, header: EndTransactionRequest) -> Half | _Problem:
+    """Return the half message that the request names, or (code, remark) of the refusal."""
     at = LogOffset(header.commit_log_offset)
     record = broker.store.record(at) if at >= 0 else None
     if record is None or record.topic != HALF_TOPIC.encode():
@@ -185,28 +193,29 @@ def _asked_for(broker: BrokerContext, header: EndTransactionRequest) -> Half | _
     if record.queue_offset != header.tran_state_table_offset:
         return ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
     half = broker.transactions.half_at(QueueOffset(record.queue_offset))
-    if half is None or half.log_offset != at or target(half.properties) is None:
+    if half is None or half.log_offset != at or target_of(half.properties) is None:
         return ResponseCode.SYSTEM_ERROR, "The commit log offset wrong"
-    if not _is_meant(header, half):
+    if not _matches_ids(header, half):
         return ResponseCode.SYSTEM_ERROR, "The transaction id wrong"
     return half
 
 
-def _is_meant(header: EndTransactionRequest, half: Half) -> bool:
-    """Whether the request's ids belong to this transaction. After a loss of the log's end, another
-    half message may lie at the requested offset; RocketMQ commits that message."""
+def _matches_ids(header: EndTransactionRequest, half: Half) -> bool:
+    """Whether the ids in the request belong to this half message's transaction. After a loss of the
+    log's end, another half message may lie at the requested offset; RocketMQ commits that
+    message."""
     key, named = unique_key(half.properties), {header.msg_id, header.transaction_id} - {None, ""}
     # used by clients before 4.0
     own_id = encode_message_id(half.record.store_host, half.log_offset)
     return not key or not named or bool(named & {key, own_id})
 
 
-def _too_late(
+def _refusal_if_late(
     broker: BrokerContext, header: EndTransactionRequest, half: Half, now_ms: int
 ) -> _Problem | None:
-    """Refuse to end a message whose CHECK_IMMUNITY_TIME_IN_SECONDS has passed, unless the request
-    answers a check: the message will be checked now
-    (EndTransactionProcessor.rejectCommitOrRollback)."""
+    """Return (code, remark) to refuse the end of a message whose CHECK_IMMUNITY_TIME_IN_SECONDS has
+    passed, unless the request answers a check: the message will be checked now
+    (EndTransactionProcessor.rejectCommitOrRollback). None: the end is allowed."""
     limit_ms = immunity_ms(half.properties)
     if limit_ms is None or header.from_transaction_check:
         return None
@@ -220,7 +229,9 @@ def _too_late(
 def _commit(
     broker: BrokerContext, request: Command, half: Half, now_ms: int
 ) -> Command | Deferred[Command | None]:
-    where, record = target(half.properties), half.record
+    """Store the committed message of a half message, record the outcome, and answer once the
+    message is safe."""
+    where, record = target_of(half.properties), half.record
     assert where is not None, "the caller has checked the target"
     draft = Draft(
         topic=where[0],
@@ -244,20 +255,22 @@ def _commit(
         remark = "The message is illegal, maybe msg body or properties length not matched."
         return new_response(request, ResponseCode.MESSAGE_ILLEGAL, remark)
     if appended.status is not PutStatus.PUT_OK:
-        return new_response(request, *why_not(appended.status, appended.reason))
+        return new_response(request, *failure_reply(appended.status, appended.reason))
     broker.transactions.end_all(half, TransactionOutcome.COMMITTED, appended.end)
     broker.transactions.on_delivered(where[0])
-    _count(broker, half, now_ms, is_committed=True)
-    return _when_safe(broker, request, outcome)
+    _count_end(broker, half, now_ms, is_committed=True)
+    return _answer_when_safe(broker, request, outcome)
 
 
-def _when_safe(
+def _answer_when_safe(
     broker: BrokerContext, request: Command, written: Put
 ) -> Command | Deferred[Command | None]:
+    """Answer a put or an op message once it is safe, or with its failure."""
+
     def reply(status: PutStatus) -> Command | None:
         if status in _STORED:
             return new_response(request, _STORED[status])
-        return new_response(request, *why_not(status))
+        return new_response(request, *failure_reply(status))
 
     if written.appended.status is not PutStatus.PUT_OK:
         return reply(written.appended.status) or new_response(request, ResponseCode.SYSTEM_ERROR)
@@ -266,11 +279,12 @@ def _when_safe(
     return broker.role.when_safe(*written).map(reply)
 
 
-def _count(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: bool) -> None:
-    where = target(half.properties)
+def _count_end(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: bool) -> None:
+    """Count the end of a half message in the topic's counts."""
+    where = target_of(half.properties)
     if where is not None:
         age_ms = max(now_ms - half.record.born_timestamp_ms, 0)
-        broker.half_counts.ended(where[0], is_committed, age_ms, now_ms)
+        broker.half_counts.count_ended(where[0], is_committed, age_ms, now_ms)
 
 
 def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
@@ -279,9 +293,9 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     header = read_header(ResumeCheckHalfMessageRequest, request.fields)
     permit = broker.role.admit()
     if isinstance(permit, PutStatus):
-        return new_response(request, *why_not(permit))
+        return new_response(request, *failure_reply(permit))
     if not broker.transactions.is_ready:
-        return new_response(request, *why_not(PutStatus.SERVICE_NOT_AVAILABLE))
+        return new_response(request, *failure_reply(PutStatus.SERVICE_NOT_AVAILABLE))
     try:
         _host, at = decode_message_id(header.msg_id or "")
     except ValueError as error:
@@ -290,7 +304,7 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     half = None
     if record is not None and record.topic == GIVEN_UP_TOPIC.encode():
         half = broker.transactions.half_at(QueueOffset(record.queue_offset), GIVEN_UP_TOPIC)
-    if half is None or half.log_offset != at or target(half.properties) is None:
+    if half is None or half.log_offset != at or target_of(half.properties) is None:
         remark = f"no half message that was given up at log offset {at}"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     half = replace(half, queue_offset=QueueOffset(-1))  # its offset belongs to another queue
@@ -304,7 +318,7 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     properties = dict(half.properties)
     properties[names.TRANSACTION_CHECK_TIMES] = "0"
-    appended = broker.store.append(renewed(half.record, properties), now_ms)
+    appended = broker.store.append(renewed_half(half.record, properties), now_ms)
     if appended.status is not PutStatus.PUT_OK:
-        return new_response(request, *why_not(appended.status, appended.reason))
-    return _when_safe(broker, request, Put(appended, permit))
+        return new_response(request, *failure_reply(appended.status, appended.reason))
+    return _answer_when_safe(broker, request, Put(appended, permit))

@@ -61,6 +61,8 @@ class MetricsExporter:
         await self._server.stop()
 
     async def _render(self, accept: str) -> tuple[bytes, str]:
+        """Compute the lags in steps, then return (text of a scrape, its content type), made on
+        another thread."""
         for _ in self._broker.lags.steps():
             await self._pause()
         snapshot = CounterSnapshot.take(self._broker, self._now_ms())

@@ -18,7 +18,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.introspection.replication import ha_status
 from turbopump.broker.replication import ReplicaStatus, ReplicationStatus
 from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S, TimerStatus
-from turbopump.broker.tables.consumer_lag import Lag, behind_ms
+from turbopump.broker.tables.consumer_lag import Lag, waited_ms
 from turbopump.broker.tables.half_counts import LATENCY_BOUNDS_S, TopicEnds
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
 from turbopump.engine.types import StoreHealth
@@ -47,13 +47,13 @@ class CounterSnapshot:
     """The labels, with their values, that every sample has."""
     gauges: Mapping[str, float]
     """Present values by metric name, of metrics without other labels."""
-    puts: Mapping[str, int]
+    stored_counts: Mapping[str, int]
     """Messages stored, by topic."""
-    put_size: int
+    stored_size: int
     """Bytes of messages stored."""
-    gets: Mapping[str, int]
+    delivered_counts: Mapping[str, int]
     """Messages delivered, by `topic@group`."""
-    get_sizes: Mapping[str, int]
+    delivered_sizes: Mapping[str, int]
     """Bytes of messages delivered, by `topic@group`."""
     system_topics: frozenset[str]
     """Names of the topics that have the label is_system."""
@@ -67,30 +67,30 @@ class CounterSnapshot:
     """Present lags, one for each topic and group; at most MAX_LAGS, the largest."""
     system_groups: frozenset[str]
     """Names of the groups in `lags` that have the label is_system."""
-    half: Mapping[str, int]
+    open_halves: Mapping[str, int]
     """Present number of open half messages, by topic."""
-    ends: Mapping[str, TopicEnds]
+    transaction_ends: Mapping[str, TopicEnds]
     """Numbers of ended half messages by outcome, by topic."""
     timers: TimerStatus
     """Status of the timers at that moment."""
-    timing: Mapping[str, int]
+    waiting_timers: Mapping[str, int]
     """Present number of waiting timers, by topic."""
-    timed: Mapping[str, Mapping[str, int]]
+    timer_totals: Mapping[str, Mapping[str, int]]
     """Number of timers that went into the wheel ("enqueue") and came out of it ("dequeue"), each by
     topic."""
     pops_refused: int
     """Number of pops that returned nothing because the store did not take their check points."""
     waiting_ms: Mapping[str, int]
     """Epoch ms when the oldest waiting message of each kind was stored."""
-    lost: Mapping[str, int]
+    lost_counts: Mapping[str, int]
     """Number of messages of each kind that retention removed before their delivery time."""
     now_ms: int
     """Epoch ms of the snapshot."""
 
     @classmethod
     def take(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
-        """Copy the broker's present counters; `now_ms` is epoch ms. On the loop; it also adds the
-        store's counts to the broker's statistics."""
+        """Copy the broker's present counters; `now_ms` is epoch ms. Runs on the loop; it also adds
+        the store's counts to the broker's statistics."""
         config, store, statistics = broker.config, broker.store, broker.statistics
         statistics.set_put_totals(
             store.statistics.put_count_by_topic, store.statistics.put_size_by_topic
@@ -127,10 +127,10 @@ class CounterSnapshot:
                 "turbopump_store_unfit": store.health not in (StoreHealth.FIT, StoreHealth.SLOW),
                 "turbopump_store_slow": bool(store.slow),
             },
-            puts=dict(store.statistics.put_count_by_topic),
-            put_size=store.statistics.total.put_size,
-            gets=statistics.sums(GROUP_GET_NUMS),
-            get_sizes=statistics.sums(GROUP_GET_SIZE),
+            stored_counts=dict(store.statistics.put_count_by_topic),
+            stored_size=store.statistics.total.put_size,
+            delivered_counts=statistics.sums(GROUP_GET_NUMS),
+            delivered_sizes=statistics.sums(GROUP_GET_SIZE),
             system_topics=frozenset(broker.topics.system_topics()),
             producers=Counter(connections.values()),
             consumers=broker.consumers.connections(),
@@ -139,17 +139,17 @@ class CounterSnapshot:
             system_groups=frozenset(
                 lag.group for lag in lags if broker.groups.is_system(lag.group)
             ),
-            half=broker.half_counts.open(),
-            ends=broker.half_counts.ends(),
+            open_halves=broker.half_counts.open_counts(),
+            transaction_ends=broker.half_counts.end_counts(),
             timers=broker.timers.status(now_ms),
-            timing=broker.timers.metrics.waiting(),
-            timed={
+            waiting_timers=broker.timers.metrics.waiting(),
+            timer_totals={
                 "enqueue": dict(broker.timers.enqueued.topics),
                 "dequeue": dict(broker.timers.dequeued.topics),
             },
             pops_refused=broker.pop.refused_count,
             waiting_ms=broker.waiting.oldest_ms(),
-            lost=broker.waiting.lost(),
+            lost_counts=broker.waiting.lost(),
             now_ms=now_ms,
         )
 
@@ -181,7 +181,7 @@ _JOINED: Final[dict[str, Join]] = {
 
 def render(snapshot: CounterSnapshot, accept: str) -> tuple[bytes, str]:
     """Return (text of a scrape in bytes, its content type) in the format that the Accept header
-    `accept` prefers, with the metrics of this process. Runs on any thread; imports
+    `accept` prefers, with the metrics of this process, too. Runs on any thread; imports
     prometheus_client."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
@@ -194,7 +194,7 @@ def render(snapshot: CounterSnapshot, accept: str) -> tuple[bytes, str]:
 
 
 class _Collector:
-    """The samples of a snapshot, in the interface of prometheus_client."""
+    """The metrics of a snapshot, in the interface of prometheus_client's collectors."""
 
     def __init__(self, snapshot: CounterSnapshot) -> None:
         self._snapshot = snapshot
@@ -213,21 +213,22 @@ class _Collector:
         yield from self._clients()
         yield from self._lags()
         yield from self._timers()
-        yield from self._waiting()
+        yield from self._waiting_messages()
         yield from self._transactions()
         yield from self._replication()
         if self._snapshot.ha.leader is not None:
             yield from self._replicas()
 
     def _traffic(self) -> Iterator["Metric"]:
+        """Yield the metrics of stored and delivered messages, and of refused pops."""
         shot = self._snapshot
         yield self._counter(
             "rocketmq_messages_in_total",
             "Messages stored, by topic",
-            [((topic, self._is_system(topic)), n) for topic, n in shot.puts.items()],
+            [((topic, self._is_system(topic)), n) for topic, n in shot.stored_counts.items()],
             ("topic", "is_system"),
         )
-        size = [((), shot.put_size)]
+        size = [((), shot.stored_size)]
         yield self._counter("rocketmq_throughput_in_total", "Bytes of messages stored", size)
         refused = [((), shot.pops_refused)]
         yield self._counter(
@@ -237,17 +238,18 @@ class _Collector:
         )
         labels = ("topic", "consumer_group", "is_system", "is_retry")
         for name, text, counts in (
-            ("rocketmq_messages_out_total", "Messages given to consumers", shot.gets),
-            ("rocketmq_throughput_out_total", "Bytes given to consumers", shot.get_sizes),
+            ("rocketmq_messages_out_total", "Messages given to consumers", shot.delivered_counts),
+            ("rocketmq_throughput_out_total", "Bytes given to consumers", shot.delivered_sizes),
         ):
             samples = []
             for key, count in counts.items():
                 topic, _, group = key.partition("@")
-                retry = _java(topic.startswith(RETRY_PREFIX))
+                retry = _java_boolean(topic.startswith(RETRY_PREFIX))
                 samples.append(((topic, group, self._is_system(topic), retry), count))
             yield self._counter(name, text, samples, labels)
 
     def _clients(self) -> Iterator["Metric"]:
+        """Yield the metrics of clients' connections."""
         shot = self._snapshot
         yield self._gauge(
             "rocketmq_producer_connections",
@@ -263,6 +265,7 @@ class _Collector:
         )
 
     def _lags(self) -> Iterator["Metric"]:
+        """Yield the metrics of consumer lag, by group and topic."""
         now_ms = self._snapshot.now_ms
         labels = ("consumer_group", "topic", "is_retry", "is_system")
         value_of: Callable[[Lag], float]
@@ -275,7 +278,7 @@ class _Collector:
             (
                 "rocketmq_consumer_lag_latency_milliseconds",
                 "Age of the oldest message that is not acknowledged",
-                lambda lag: behind_ms(lag.since, now_ms),
+                lambda lag: waited_ms(lag.since, now_ms),
             ),
             (
                 "rocketmq_consumer_inflight_messages",
@@ -286,7 +289,7 @@ class _Collector:
             (
                 "rocketmq_consumer_queueing_latency_milliseconds",
                 "Age of the oldest message that is not pulled",
-                lambda lag: behind_ms(lag.ready_since, now_ms),
+                lambda lag: waited_ms(lag.ready_since, now_ms),
             ),
             (
                 "turbopump_consumer_lag_latency_known",
@@ -302,8 +305,8 @@ class _Collector:
             yield self._gauge(name, text, self._by_labels(value_of, _JOINED.get(name, sum)), labels)
 
     def _by_labels(self, value_of: Callable[[Lag], float], join: Join) -> Samples:
-        """Return a figure of each group and topic. A topic may have retry topics of both
-        versions."""
+        """Return the value of each lag by its labels; values of lags with equal labels are joined
+        by `join`. A topic may have retry topics of both versions."""
         found: dict[tuple[str, ...], list[float]] = {}
         for lag in self._snapshot.lags:
             # Unknown figures are left out: an unknown latency is not a latency of 0.
@@ -312,6 +315,7 @@ class _Collector:
         return [(labels, join(values)) for labels, values in found.items()]
 
     def _timers(self) -> Iterator["Metric"]:
+        """Yield the metrics of timers."""
         shot, status = self._snapshot, self._snapshot.timers
         for name, text, value in (
             ("enqueue_lag", "Timers that are not in the wheel yet", status.offset_behind),
@@ -324,7 +328,7 @@ class _Collector:
             ("dequeue_latency_milliseconds", "Lateness of delivery", status.read_behind_ms),
         ):
             yield self._gauge(f"rocketmq_timer_{name}", text, [((), value)])
-        timing = [((topic,), count) for topic, count in shot.timing.items()]
+        timing = [((topic,), count) for topic, count in shot.waiting_timers.items()]
         yield self._gauge(
             "rocketmq_timing_messages", "Waiting timers, by topic", timing, ("topic",)
         )
@@ -342,14 +346,15 @@ class _Collector:
             ("enqueue", "Timers that went into the wheel"),
             ("dequeue", "Timers that left the wheel"),
         ):
-            totals = [((topic,), count) for topic, count in shot.timed[name].items()]
+            totals = [((topic,), count) for topic, count in shot.timer_totals[name].items()]
             yield self._counter(f"rocketmq_timer_{name}_total", text, totals, ("topic",))
         next_due = [] if status.next_due_ms is None else [((), status.next_due_ms / 1_000)]
         yield self._gauge(
             "turbopump_timer_next_due_seconds", "Unix time of the next timer", next_due
         )
 
-    def _waiting(self) -> Iterator["Metric"]:
+    def _waiting_messages(self) -> Iterator["Metric"]:
+        """Yield the metrics of messages that wait for their delivery time, and of those lost."""
         shot = self._snapshot
         ages = [
             ((kind,), max(0, shot.now_ms - stored_ms) / 1_000)
@@ -357,41 +362,44 @@ class _Collector:
         ]
         text = "Age of the oldest message that waits for its delivery time"
         yield self._gauge("turbopump_waiting_oldest_seconds", text, ages, ("kind",))
-        lost = [((kind,), count) for kind, count in shot.lost.items()]
+        lost = [((kind,), count) for kind, count in shot.lost_counts.items()]
         text = "Messages that were removed with their log files before their delivery time"
         yield self._counter("turbopump_waiting_lost_total", text, lost, ("kind",))
 
     def _transactions(self) -> Iterator["Metric"]:
+        """Yield the metrics of half messages and their ends."""
         from prometheus_client.core import HistogramMetricFamily
 
         shot = self._snapshot
-        halves = [((topic,), count) for topic, count in shot.half.items()]
+        halves = [((topic,), count) for topic, count in shot.open_halves.items()]
         yield self._gauge("rocketmq_half_messages", "Open half messages", halves, ("topic",))
         value_of: Callable[[TopicEnds], float]
         for name, text, value_of in (
             ("commit", "Half messages that were committed", lambda ends: ends.committed),
             ("rollback", "Half messages that were rolled back", lambda ends: ends.rolled_back),
         ):
-            samples = [((topic,), value_of(ends)) for topic, ends in shot.ends.items()]
+            samples = [((topic,), value_of(ends)) for topic, ends in shot.transaction_ends.items()]
             yield self._counter(f"rocketmq_{name}_messages_total", text, samples, ("topic",))
         family = HistogramMetricFamily(
             "rocketmq_finish_message_latency_milliseconds",
             "Age of half messages at their commit, in seconds as in RocketMQ",
             labels=self._labels(("topic",)),
         )
-        for topic, ends in shot.ends.items():
+        for topic, ends in shot.transaction_ends.items():
             bounds = [*(f"{bound:.1f}" for bound in LATENCY_BOUNDS_S), "+Inf"]
             buckets = list(zip(bounds, accumulate(ends.latencies), strict=True))
             family.add_metric([*self._values, topic], buckets, ends.latency_sum_s)
         yield family
 
     def _labels_of(self, lag: Lag) -> tuple[str, ...]:
-        is_retry = _java(lag.topic.startswith(RETRY_PREFIX))
+        """The label values of a lag: group, topic, is_retry, is_system."""
+        is_retry = _java_boolean(lag.topic.startswith(RETRY_PREFIX))
         system = lag.group in self._snapshot.system_groups
         is_system = "true" if system else self._is_system(lag.topic)
         return lag.group, original_topic(lag.group, lag.topic), is_retry, is_system
 
     def _replication(self) -> Iterator["Metric"]:
+        """Yield the metrics of replication, without the metrics of single replicas."""
         ha = self._snapshot.ha
         leader, follower, counters = ha.leader, ha.follower, ha.counters
         gauges: list[tuple[str, str, float]] = [
@@ -427,6 +435,7 @@ class _Collector:
             yield self._counter(f"turbopump_ha_{name}_total", text, [((), count)])
 
     def _replicas(self) -> Iterator["Metric"]:
+        """Yield the metrics of each replica; only on a master."""
         ha = self._snapshot.ha
         assert ha.leader is not None
         # If a replica has two connections, the newer one counts: a name must not come twice.
@@ -454,32 +463,42 @@ class _Collector:
             yield self._gauge(f"turbopump_ha_replica_{name}", text, samples, ("replica",))
 
     def _is_system(self, topic: str) -> str:
-        return _java(topic in self._snapshot.system_topics)
+        """The label is_system of the topic: "true" or "false"."""
+        return _java_boolean(topic in self._snapshot.system_topics)
 
     def _gauge(
         self, name: str, text: str, samples: Samples, labels: tuple[str, ...] = ()
     ) -> "Metric":
+        """Make a gauge with these samples."""
         from prometheus_client.core import GaugeMetricFamily
 
-        return self._filled(GaugeMetricFamily(name, text, labels=self._labels(labels)), samples)
+        return self._add_samples(
+            GaugeMetricFamily(name, text, labels=self._labels(labels)), samples
+        )
 
     def _counter(
         self, name: str, text: str, samples: Samples, labels: tuple[str, ...] = ()
     ) -> "Metric":
+        """Make a counter with these samples."""
         from prometheus_client.core import CounterMetricFamily
 
-        return self._filled(CounterMetricFamily(name, text, labels=self._labels(labels)), samples)
+        return self._add_samples(
+            CounterMetricFamily(name, text, labels=self._labels(labels)), samples
+        )
 
     def _labels(self, labels: tuple[str, ...]) -> list[str]:
+        """The names of the common labels and of `labels`."""
         return [*self._names, *labels]
 
-    def _filled(
+    def _add_samples(
         self, family: "GaugeMetricFamily | CounterMetricFamily", samples: Samples
     ) -> "Metric":
+        """Add the samples, with the values of the common labels, to a metric, and return it."""
         for values, value in samples:
             family.add_metric([*self._values, *values], value)
         return family
 
 
-def _java(value: bool) -> str:
+def _java_boolean(value: bool) -> str:
+    """ "true" or "false", as in Java."""
     return "true" if value else "false"

@@ -17,7 +17,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.replication import ActingReplicas, GroupMembership, ReplicationStatus
 from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S
-from turbopump.broker.tables.consumer_lag import behind_ms
+from turbopump.broker.tables.consumer_lag import waited_ms
 from turbopump.net.wire.command import VERSION
 from turbopump.net.wire.names import SCHEDULE_TOPIC
 
@@ -66,7 +66,8 @@ _IDLE: Mapping[str, str] = {
 
 def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     """Build the table of the answer to 28, key to text; times in it and `now_ms` are epoch ms. It
-    also adds the store's counts to the broker's statistics, and may begin a walk over all lags."""
+    also adds the store's counts to the broker's statistics, and may begin a computation of all
+    lags."""
     stored = broker.store.statistics
     broker.statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
     table = dict(_IDLE)
@@ -91,10 +92,11 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """Return the consumer groups with the largest lag (keys of this project; `top` reads them)."""
+    """Return the rows about the consumer groups with the largest lag (keys of this project; `top`
+    reads them)."""
     table = {}
-    for lag in broker.lags.worst(GROUP_ROWS_MAX):
-        behind = behind_ms(lag.since, now_ms)
+    for lag in broker.lags.largest(GROUP_ROWS_MAX):
+        behind = waited_ms(lag.since, now_ms)
         waited = "?" if behind < 0 else f"{'' if lag.since[1] else '>='}{behind}"
         text = f"{lag.messages} messages, {waited} ms, {lag.members} members"
         table[f"consumerLag_{lag.topic}@{lag.group}"] = text
@@ -102,9 +104,9 @@ def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_pops(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """Return the consumer groups that pop, ordered by messages in flight (keys of this project;
-    `top` reads them)."""
-    rates, in_flight = broker.statistics.pop_rates(), broker.pop.in_flight.counts(now_ms)
+    """Return the rows about the consumer groups that pop, ordered by messages in flight (keys of
+    this project; `top` reads them)."""
+    rates, in_flight = broker.statistics.pop_rates(), broker.pop.in_flight.counts_by_group(now_ms)
     if not rates and not in_flight:
         return {}
     table = {"popReviveBehind": str(broker.pop.behind_ms(now_ms))}
@@ -117,8 +119,8 @@ def _of_pops(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_timers(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """Return RocketMQ's keys, and two of this project: the next due time, and timers by time
-    range."""
+    """Return the rows about timers: RocketMQ's keys, and two of this project: the next due time,
+    and timers by time range."""
     status = broker.timers.status(now_ms)
     seconds = max(1, now_ms - broker.started_ms) / 1_000
     table = {
@@ -136,7 +138,8 @@ def _of_timers(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_transactions(broker: BrokerContext) -> dict[str, str]:
-    """Return open half messages, and results of checks since the start (keys of this project)."""
+    """Return the rows about open half messages, and results of checks since the start (keys of this
+    project)."""
     checks = broker.transaction_checks
     return {
         "transactionsOpen": str(broker.transactions.open_count),
@@ -147,6 +150,7 @@ def _of_transactions(broker: BrokerContext) -> dict[str, str]:
 
 
 def _of_broker(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    """Return the rows about the broker process: version, start and state."""
     return {
         "bootTimestamp": str(broker.started_ms),
         "brokerActive": "false" if broker.shutting_down else "true",
@@ -160,6 +164,7 @@ def _of_broker(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    """Return the rows about the store: sizes, offsets, rates and problems."""
     store = broker.store
     total = store.statistics.total
     # The earliest time of an empty log is now: tools show the distance in hours.
@@ -199,7 +204,7 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_replication(ha: ReplicationStatus) -> dict[str, str]:
-    """Return the replication status (keys of this project): RocketMQ reports it only in
+    """Return the rows about replication (keys of this project): RocketMQ reports it only in
     GET_BROKER_HA_STATUS."""
     counters = ha.counters
     table = {
@@ -225,16 +230,17 @@ def _of_replication(ha: ReplicationStatus) -> dict[str, str]:
 
 
 def _of_acting(acting: ActingReplicas, now_ms: int) -> dict[str, str]:
-    """Return since when (epoch ms) a replica acts for its master, or why a master does not serve
-    (keys of this project)."""
-    acts_for_ms, why_not = acting.acts_for_ms, acting.why_not
+    """Return the rows about acting (keys of this project): since when (epoch ms) a replica acts for
+    its master, or why a master does not serve."""
+    acts_for_ms, reason_not_serving = acting.acts_for_ms, acting.reason_not_serving
     table = {} if acts_for_ms is None else {"actingSince": str(now_ms - acts_for_ms)}
-    return table | {"masterWaits": why_not} if why_not else table
+    return table | {"masterWaits": reason_not_serving} if reason_not_serving else table
 
 
 def _of_escape(escape: Escape, *, acts: bool) -> dict[str, str]:
-    """Return how many messages this replica has given to masters of other groups since its start,
-    when the last one (epoch ms), and why sending waits (keys of this project; `top` reads them)."""
+    """Return the rows about messages that this replica has given to masters of other groups since
+    its start (keys of this project; `top` reads them): their number, when the last one was given
+    (epoch ms), and why sending waits."""
     table = {
         f"escapedTo_{name}": f"{escaped.messages} messages, last at {escaped.last_ms}"
         for name, escaped in escape.sent_by_master.items()
@@ -258,7 +264,8 @@ def membership_table(membership: GroupMembership) -> dict[str, str]:
 
 
 def _rates(broker: BrokerContext, *counters: str) -> str:
-    """Return averages of 10, 60 and 600 s, separated by blanks; tools read the first token."""
+    """Return the rates per second of the sum of these counters over 10, 60 and 600 s, separated by
+    blanks; tools read the first one."""
     rate = broker.store.statistics.rate
     return " ".join(
         str(sum(rate(counter, seconds) for counter in counters)) for seconds in _RATE_SECONDS
@@ -266,6 +273,7 @@ def _rates(broker: BrokerContext, *counters: str) -> str:
 
 
 def _span_text(span_ms: int) -> str:
+    """Format a duration as RocketMQ does: `[ 1 days, 2 hours, 3 minutes, 4 seconds ]`."""
     seconds = max(span_ms, 0) // 1000
     days, hours, minutes = seconds // 86_400, seconds // 3_600 % 24, seconds // 60 % 60
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"

@@ -22,7 +22,7 @@ def resolve_future(future: asyncio.Future[T], value: T) -> None:
         future.set_result(value)
 
 
-async def wait_for(later: Deferred[T]) -> T:
+async def value_of(later: Deferred[T]) -> T:
     """Wait for a Deferred on the running loop; returns its value. If the wait is cancelled, the
     value is ignored."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -30,7 +30,7 @@ async def wait_for(later: Deferred[T]) -> T:
     return await future
 
 
-def logged_errors(work: Callable[[], object], name: str) -> None:
+def run_logging_errors(work: Callable[[], object], name: str) -> None:
     """Run a timer's work now. An Exception that it raises is logged with `name` and not raised, so
     that other timers go on: the store has to be flushed."""
     try:

@@ -11,14 +11,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from turbopump.broker.lifecycle.asyncio_util import logged_errors
+from turbopump.broker.lifecycle.asyncio_util import run_logging_errors
 
 PAUSE_MS: Final = 2
 """Pause in ms between two steps of a backlog, in which sends and pulls are served."""
 
 
-class Chain:
-    """The steps of a duty. Loop thread only."""
+class StepChain:
+    """A duty's work as a chain of steps on the loop, at most one scheduled at any time. Loop thread
+    only."""
 
     def __init__(
         self,
@@ -52,18 +53,22 @@ class Chain:
             due.cancel()
 
     def _is_near(self) -> bool:
+        """Whether a step is scheduled within PAUSE_MS."""
         return self._next is not None and self._next.when() <= self._loop.time() + PAUSE_MS / 1000
 
     def _run(self) -> None:
+        """Run a step now, in place of the scheduled one; its exceptions are logged."""
         self.stop()
-        logged_errors(self._go, self._name)
+        run_logging_errors(self._run_step, self._name)
 
-    def _go(self) -> None:
+    def _run_step(self) -> None:
+        """Run a step, and schedule the next one if it asks for that."""
         wait_ms = self._step()
         if wait_ms is not None:
             self._schedule(wait_ms)
 
     def _schedule(self, wait_ms: int) -> None:
+        """Schedule a step in `wait_ms`, in place of the scheduled one; no-op once `is_over`."""
         self.stop()
         if not self._is_over():
             self._next = self._loop.call_later(wait_ms / 1000, self._run)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 
 class DiskMailbox:
-    """The reports of a broker: functions without arguments, run in the order of `post`."""
+    """Reports of disk threads for the loop: functions without arguments, run in the order of
+    `post`; they are kept back while another thread uses the store."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.is_holding = False
@@ -24,7 +25,7 @@ class DiskMailbox:
         """Have `report` run on the loop soon, or at `take_back` while the store is lent; may be
         called on any thread, and does not wait."""
         self._waiting.append(report)
-        self._loop.call_soon_threadsafe(self._take)
+        self._loop.call_soon_threadsafe(self._run_waiting)
 
     def hold_reports(self) -> None:
         """Keep reports waiting until `take_back`, because another thread than the loop's is about
@@ -34,8 +35,9 @@ class DiskMailbox:
     def take_back(self) -> None:
         """Give the store back to the loop and run the waiting reports now; loop thread only."""
         self.is_holding = False
-        self._take()
+        self._run_waiting()
 
-    def _take(self) -> None:
+    def _run_waiting(self) -> None:
+        """Run the waiting reports, unless they are kept back."""
         while self._waiting and not self.is_holding:
             self._waiting.popleft()()

@@ -17,8 +17,8 @@ from typing import Any, Final
 from turbopump.broker.assignment.history import lines_of
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers import clients
-from turbopump.broker.lifecycle.asyncio_util import logged_errors
-from turbopump.broker.lifecycle.chain import PAUSE_MS, Chain
+from turbopump.broker.lifecycle.asyncio_util import run_logging_errors
+from turbopump.broker.lifecycle.chain import PAUSE_MS, StepChain
 from turbopump.broker.pop.order_info import FILE_NAME as ORDERS_FILE
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.tables.half_counts import FILE_NAME as HALVES_FILE
@@ -43,7 +43,8 @@ _HISTORIES: Final = "the histories of assignments"
 
 
 class PeriodicTasks:
-    """The duties of a broker whose store is open. Loop thread only."""
+    """The periodic duties of a broker whose store is open: deliveries, checks, revival, statistics,
+    saving. Loop thread only."""
 
     def __init__(
         self,
@@ -70,29 +71,29 @@ class PeriodicTasks:
         self._unsaved: set[str] = set()
         self._timers = self._chain("the delivery of timers", self._deliver_timers)
         self._chains = (
-            self._chain("the delivery of delayed messages", self._stepping(context.delay.step)),
+            self._chain("the delivery of delayed messages", self._step_of(context.delay.step)),
             self._chain(
-                "the check of half messages", self._stepping(context.transaction_checks.step)
+                "the check of half messages", self._step_of(context.transaction_checks.step)
             ),
             self._timers,
-            self._chain("the revival of popped messages", self._stepping(context.pop.step)),
+            self._chain("the revival of popped messages", self._step_of(context.pop.step)),
         )
-        context.store.on_arrival(self._timer_arrived)
+        context.store.on_arrival(self._on_arrival)
         context.timers.on_ready = self._timers.run_soon
 
     def tick(self) -> None:
         """Run all duties that are due now, and begin to write changed tables; called every 100 ms.
         A failure of a duty is logged and does not stop the others."""
         context, steady_ms = self._context, self._steady_ms()
-        logged_errors(lambda: context.held_pulls.tick(steady_ms), "the long polls' tick")
-        logged_errors(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
+        run_logging_errors(lambda: context.held_pulls.tick(steady_ms), "the long polls' tick")
+        run_logging_errors(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
         for chain in self._chains:
             chain.tick()
-        logged_errors(lambda: context.waiting.step(steady_ms), "the check of waiting messages")
-        logged_errors(context.lags.tick, "the walk over the consumer groups")
-        logged_errors(context.assignments.tick, "the assignments' tick")
+        run_logging_errors(lambda: context.waiting.step(steady_ms), "the check of waiting messages")
+        run_logging_errors(context.lags.tick, "the walk over the consumer groups")
+        run_logging_errors(context.assignments.tick, "the assignments' tick")
         self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
-        self.every("statistics", SAMPLE_INTERVAL_MS, self._sample)
+        self.every("statistics", SAMPLE_INTERVAL_MS, self._sample_statistics)
         self.every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
         self.every("stale batches", UNUSED_INTERVAL_MS, self._sweep_orders)
         self.every("histories", HISTORY_INTERVAL_MS, self._write_history)
@@ -112,21 +113,25 @@ class PeriodicTasks:
         due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)
         if now_ms >= due_ms:
             due_ms = now_ms + interval_ms
-            logged_errors(work, name)
+            run_logging_errors(work, name)
         self._due_ms[name] = due_ms
 
-    def _chain(self, name: str, step: Callable[[], int | None]) -> Chain:
-        return Chain(self._loop, name, step, lambda: self._context.shutting_down)
+    def _chain(self, name: str, step: Callable[[], int | None]) -> StepChain:
+        """Make the chain of a duty, which ends when the broker shuts down."""
+        return StepChain(self._loop, name, step, lambda: self._context.shutting_down)
 
-    def _stepping(self, step: Callable[[int], bool]) -> Callable[[], int | None]:
-        """The step of a duty that only returns whether it has more to do."""
+    def _step_of(self, step: Callable[[int], bool]) -> Callable[[], int | None]:
+        """Return the step of a chain for `step(now_ms)`, which only returns whether it has more to
+        do."""
         return lambda: PAUSE_MS if step(self._now_ms()) else None
 
     def _housekeep(self) -> None:
+        """Close expired connections, and forget unused filters."""
         clients.housekeeping(self._context)
         self._context.filters.clean(self._now_ms())
 
     def _sweep_orders(self) -> None:
+        """Remove old ordered batches, and batches of queues that do not exist."""
         context = self._context
 
         def queues_of(topic: str, group: str) -> int:
@@ -137,7 +142,8 @@ class PeriodicTasks:
 
         context.pop.orders.sweep(queues_of, self._now_ms())
 
-    def _sample(self) -> None:
+    def _sample_statistics(self) -> None:
+        """Pass the store's counts to the statistics, and sample them."""
         stored = self._context.store.statistics
         self._context.statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
         self._context.statistics.sample(self._now_ms())
@@ -145,16 +151,19 @@ class PeriodicTasks:
     # Timers are due at a millisecond, not at a tick.
 
     def _deliver_timers(self) -> int | None:
+        """Run a step of the timers; return the ms until the next one, None: at the next tick."""
         wait_ms = self._context.timers.step(self._now_ms(), self._steady_ms())
         return None if wait_ms is None else max(wait_ms, PAUSE_MS)
 
-    def _timer_arrived(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
+    def _on_arrival(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
+        """Have a step of the timers run soon if the message arrived in the timer queue."""
         if topic == TIMER_TOPIC:
             self._timers.run_soon()
 
     # Tables
 
     def _save_tables(self) -> None:
+        """Begin to write the tables whose interval has passed."""
         context, config = self._context, self._context.config
         orders, timers, halves = context.pop.orders, context.timers, context.half_counts
         delay_ms = config.flush_delay_offset_interval_ms
@@ -186,7 +195,8 @@ class PeriodicTasks:
     def _save_table(
         self, name: str, take: Callable[[], dict[str, Any] | None], failed: Callable[[], None]
     ) -> None:
-        """Write a small table if it has changed; after a failure the next interval tries again."""
+        """Write the small table that `take` returns, if it has changed (not None); after a failure
+        `failed` is called, and the next interval tries again."""
         if name in self._saving:
             return
 
@@ -195,9 +205,10 @@ class PeriodicTasks:
             if content is not None:
                 self._save(name, partial(pieces_of, content), failed)
 
-        logged_errors(save, f"the saving of {name}")
+        run_logging_errors(save, f"the saving of {name}")
 
     def _save_offsets(self) -> None:
+        """Begin to write the offsets if they have changed and no write of them is in progress."""
         if OFFSETS_FILE not in self._saving:
             steps = self._context.offsets.take_changes()
             if steps is not None:
@@ -205,7 +216,8 @@ class PeriodicTasks:
                 self._gather_offsets(steps)
 
     def _gather_offsets(self, steps: Iterator[Content | None]) -> None:
-        """Gather a part of the offsets; other work may run on the loop between two steps."""
+        """Gather a part of the offsets, then write all of them; other work may run on the loop
+        between two steps."""
         if self._context.shutting_down:
             return  # all offsets are saved at the stop
         content = next(steps)
@@ -215,7 +227,8 @@ class PeriodicTasks:
             self._save(OFFSETS_FILE, content, self._context.offsets.save_failed)
 
     def _save(self, name: str, content: Content, failed: Callable[[], None]) -> None:
-        """Write a config file on a disk thread; the same file is never written twice at once."""
+        """Write a configuration file on a disk thread, unless a write of it is in progress;
+        `failed` is called after a failure."""
         self._saving.add(name)
 
         def done(result: OSError | None) -> None:
@@ -232,6 +245,8 @@ class PeriodicTasks:
         self._disk.submit(partial(self._files.replace, name, content), done)
 
     def _write_history(self) -> None:
+        """Append the waiting changes of assignments to the histories on a disk thread; after a
+        failure they are lost."""
         history = self._context.assignments.history
         size_max = self._context.config.rebalance_history_bytes
         changes = [] if _HISTORIES in self._saving else history.take()

@@ -19,7 +19,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.acting_group import ActingGroup
 from turbopump.broker.ha.control import previous_shutdown
-from turbopump.broker.ha.control.controller_protocol import Name
+from turbopump.broker.ha.control.controller_protocol import BrokerGroupName
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.control.options import MembershipOptions
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
@@ -27,8 +27,8 @@ from turbopump.broker.ha.leader import MasterTerm
 from turbopump.broker.ha.leadership_handover import LeadershipHandover
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.service import HaService, Shell
-from turbopump.broker.ha.sockets import Events, Sockets
+from turbopump.broker.ha.service import HaService, ListeningTransport
+from turbopump.broker.ha.sockets import ConnectionEvents, Sockets
 from turbopump.broker.registration.registration import Registration
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.files import Files
@@ -47,8 +47,8 @@ LOOK_AGAIN_MS = 5_000
 """Interval in ms for a replica that lost its master, which may return at another address."""
 
 
-class Asking(Protocol):
-    """Requests to other nodes (net/transport/calls.py)."""
+class Requester(Protocol):
+    """Sends requests to other nodes (net/transport/calls.py)."""
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Send a request to `host:port`; resolves to the answer of any code, or to the reason why
@@ -65,8 +65,8 @@ class Asking(Protocol):
 
 
 class ReplicationSetup:
-    """The replication of a broker: its parts, and the connections between them. Loop thread
-    only."""
+    """The replication of a broker: makes its parts, connects them with the store, the role and the
+    name servers, and applies changes of the role. Loop thread only."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class ReplicationSetup:
         files: Files,
         disk: Disk,
         now_ms: Callable[[], int],
-        calls: Asking,
+        calls: Requester,
         life: PreviousShutdown,
         options: HaOptions,
-        shell: Callable[[Events], Shell] = Sockets,
+        shell: Callable[[ConnectionEvents], ListeningTransport] = Sockets,
     ) -> None:
         """Make the parts and set them in `context`; the log is not written until `start`, but with
         controllers the file of previous_shutdown.py is. `calls` asks other nodes, `now_ms` returns
@@ -95,7 +95,7 @@ class ReplicationSetup:
         """Membership in a group with controllers; None without controllers."""
         self._handover: LeadershipHandover | None = None
         if config.replication.is_elected:
-            previous_shutdown.record(files, config.store, life.lost(log.end))
+            previous_shutdown.record(files, config.store, life.loss_reason(log.end))
             self.membership = Membership(
                 membership_options(config, life),
                 self.service,
@@ -106,14 +106,14 @@ class ReplicationSetup:
                 steady_ms=steady_ms,
                 on_doubt_reported=partial(previous_shutdown.write, files, config.store, ""),
             )
-            self._elected(self.membership)
+            self._connect_controllers(self.membership)
             self._handover = LeadershipHandover(self.membership, self.service, steady_ms)
-        self.service.on_role.append(self._role_changed)
+        self.service.on_role.append(self._on_role_changed)
         log.on_appended.append(self.service.on_log_grown)
         self._now_ms = now_ms
         self.metadata = MetadataFollower(context, calls, log=log, pause=calls.pause)
         """Copying of the master's tables."""
-        log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
+        log.on_cut.append(lambda: self.metadata.on_truncated(now_ms()))
         self.service.on_link.append(self.metadata.link_changed)
         self._known_master: tuple[str, str] = ("", "")
         context.ha = self.service
@@ -169,7 +169,7 @@ class ReplicationSetup:
         if self.membership is not None:
             self.membership.start(self._context.address, registration.ha_address)
         else:
-            registration.on_master = self._found_master
+            registration.on_master = self._follow_registered_master
 
     def on_registration_lost(self) -> None:
         """Handle that a name server may have forgotten this broker: a master whose replicas may
@@ -178,7 +178,7 @@ class ReplicationSetup:
             self.acting.on_registration_lost()
 
     @property
-    def look_ms(self) -> int | None:
+    def master_search_ms(self) -> int | None:
         """Interval in ms of the additional registrations by which a replica of default HA finds its
         master; None if no such registration is needed."""
         replication, service = self._context.config.replication, self.service
@@ -194,10 +194,13 @@ class ReplicationSetup:
         return LOOK_AGAIN_MS if service.master_address else LOOK_MS
 
     def _has_master(self) -> bool:
+        """Whether this replica receives a master's log now."""
         follower = self.service.follower
         return follower is not None and follower.machine.state is State.TRANSFER
 
-    def _found_master(self, address: str, ha_address: str) -> None:
+    def _follow_registered_master(self, address: str, ha_address: str) -> None:
+        """Follow the master in a registration's answer: its log at `ha_address`, and its tables at
+        `address`."""
         self._known_master = (address, ha_address)
         self.service.set_master_address(ha_address)
         self._follow_tables()
@@ -219,9 +222,11 @@ class ReplicationSetup:
         steady_ms = self._context.steady_ms()
         self.metadata.follow(address if followed else "", service.epoch, steady_ms)
 
-    def _role_changed(self) -> None:
+    def _on_role_changed(self) -> None:
+        """Apply the role of replication to the rest of the broker: tables, then the role for
+        sends."""
         context, term, acting = self._context, self.service.term, self.acting
-        if acting is not None and self._waits(acting, term):
+        if acting is not None and self._must_clients_wait(acting, term):
             return  # its replicas may copy, its clients have to wait
         if term is not None:
             self.metadata.lead(self.service.epoch, self._now_ms())
@@ -232,13 +237,14 @@ class ReplicationSetup:
             if self._handover is not None:
                 self._handover.check()
 
-    def _waits(self, acting: ActingGroup, term: MasterTerm | None) -> bool:
-        """Whether clients must still wait although the term has begun."""
+    def _must_clients_wait(self, acting: ActingGroup, term: MasterTerm | None) -> bool:
+        """Whether clients must still wait although the term has begun, because replicas that may
+        have acted are asked first."""
         if term is None:
-            acting.deposed()
+            acting.on_deposed()
             return False
         if self.membership is not None:
-            return acting.elected(term)
+            return acting.on_elected(term)
         return acting.waits_to_lead
 
     def _let_replicas_act(self) -> None:
@@ -249,22 +255,27 @@ class ReplicationSetup:
             *(context, self.service, self._calls, self._calls.pause),
             *(self._now_ms, self._has_master),
             on_acts=lambda: self.metadata.create_from_store(self._now_ms()),
-            on_master_reported=self._on_master,
-            named_ms=(lambda: LONG_AGO_MS) if membership is None else membership.named_at,
+            on_master_reported=self._note_master,
+            named_ms=(lambda: LONG_AGO_MS)
+            if membership is None
+            else membership.other_master_named_ms,
             ask_controllers=(lambda: None) if membership is None else membership.look_soon,
         )
-        acting.on_online = self._role_changed
+        acting.on_online = self._on_role_changed
         context.acting = acting
         if membership is not None:
             membership.on_lease = acting.acting_state.update
         # Clients that still take this broker for the master must not be redirected to it.
-        context.role.has_master = lambda: self._has_master() and not acting.acting_state.is_left
+        context.role.has_master = lambda: (
+            self._has_master() and not acting.acting_state.may_get_clients
+        )
 
-    def _on_master(self, address: str, ha_address: str) -> None:
+    def _note_master(self, address: str, ha_address: str) -> None:
+        """Remember the addresses of the master that returns."""
         self._known_master = (address, ha_address)
 
-    def _elected(self, membership: Membership) -> None:
-        """Connect an elected broker's lease and changes of the SyncStateSet to its controllers."""
+    def _connect_controllers(self, membership: Membership) -> None:
+        """Use the controllers' lease, and propose SyncStateSets to the controllers."""
         role, service = self._context.role, self.service
         service.sync_set_proposals = membership.sync_set_proposals
         service.lease = role.has_lease = membership.has_lease
@@ -272,8 +283,8 @@ class ReplicationSetup:
 
 
 def options_of(config: BrokerConfig) -> HaOptions:
-    """The options of replication from the configuration; haListenPort 0 becomes listenPort + 1 (0,
-    a free port, if listenPort is 0)."""
+    """Return the options of replication from the configuration; haListenPort 0 becomes listenPort +
+    1 (0, a free port, if listenPort is 0)."""
     replication = config.replication
     behind = config.listen_port + 1 if config.listen_port else 0
     return HaOptions(
@@ -285,12 +296,12 @@ def options_of(config: BrokerConfig) -> HaOptions:
 
 
 def membership_options(config: BrokerConfig, life: PreviousShutdown) -> MembershipOptions:
-    """The options of a member in a group with controllers, from the configuration; `life` is the
-    store's state before it was opened."""
+    """Return the options of a member in a group with controllers, from the configuration; `life` is
+    the store's state before it was opened."""
     replication = config.replication
     return MembershipOptions(
         **replication.by_attribute(),
-        name=Name(config.broker_cluster_name, config.broker_name),
+        name=BrokerGroupName(config.broker_cluster_name, config.broker_name),
         identity_path=replication.store_path_broker_identity
         or f"{config.store.root}/brokerIdentity",
         last_life=life,

@@ -31,12 +31,13 @@ TIMES: Final = 2
 
 
 def patience_ms(sync_timeout_ms: int, unflushed: int) -> int:
-    """Maximum time in ms without a returning sync after which a stop gives up, for `write_down` and
-    `ends`; `unflushed` is the number of bytes that are not durable yet."""
+    """Maximum time in ms without a returning sync after which a stop gives up, for
+    `run_last_writes` and `wait_until_ended`; `unflushed` is the number of bytes that are not
+    durable yet."""
     return TIMES * sync_timeout_ms + unflushed // SYNC_BYTES_MS
 
 
-async def write_down(
+async def run_last_writes(
     work: Callable[[], None], files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> bool:
     """Run `work` on a thread of its own, wait until it has ended and the disks are idle, and close
@@ -47,8 +48,8 @@ async def write_down(
     ended: asyncio.Future[None] = loop.create_future()
     for disk in disks:
         disk.hand_over()
-    thread = LastThread(partial(_finish, work, disks), lambda: _notify(loop, ended))
-    has_ended, cancelled = await _ends(ended, files, disks, limit_ms)
+    thread = LastThread(partial(_finish, work, disks), lambda: _notify_ended(loop, ended))
+    has_ended, cancelled = await _wait_until_ended(ended, files, disks, limit_ms)
     if not has_ended:
         return False
     for disk in disks:
@@ -59,19 +60,20 @@ async def write_down(
     return True
 
 
-async def ends(
+async def wait_until_ended(
     work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> bool:
-    """Wait for another thread's work, whose result is left in `work`; True when it has ended, False
-    if no sync of `files` returned for `limit_ms`: the disks are abandoned then, and the process
-    must end by `os._exit`. A cancellation is ignored."""
-    return (await _ends(work, files, disks, limit_ms))[0]
+    """Wait until another thread's work, whose result is left in `work`, has ended: True when it
+    has, False if no sync of `files` returned for `limit_ms`: the disks are abandoned then, and the
+    process must end by `os._exit`. A cancellation is ignored."""
+    return (await _wait_until_ended(work, files, disks, limit_ms))[0]
 
 
-async def _ends(
+async def _wait_until_ended(
     work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> tuple[bool, bool]:
-    """Wait; returns (whether the work ended, whether a cancellation was delayed)."""
+    """Wait until the work has ended or the disks hang; returns (whether the work ended, whether a
+    cancellation was delayed)."""
     loop, cancelled = asyncio.get_running_loop(), False
     returned, since_s = files.syncs_returned(), loop.time()
     while not work.done():
@@ -90,6 +92,7 @@ async def _ends(
 
 
 def _finish(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
+    """Run the work, then wait until the disks are idle."""
     try:
         work()
     finally:
@@ -97,14 +100,16 @@ def _finish(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
             disk.finish()
 
 
-def _settle(ended: "asyncio.Future[None]") -> None:
+def _set_ended(ended: "asyncio.Future[None]") -> None:
+    """Set the future's result, unless it is done."""
     if not ended.done():
         ended.set_result(None)
 
 
-def _notify(loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]") -> None:
-    """Report the end from the thread. The loop may be closed by then, if the store was given up."""
+def _notify_ended(loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]") -> None:
+    """Report from the thread that it has ended. The loop may be closed by then, if the store was
+    given up."""
     try:
-        loop.call_soon_threadsafe(_settle, ended)
+        loop.call_soon_threadsafe(_set_ended, ended)
     except RuntimeError:
         pass

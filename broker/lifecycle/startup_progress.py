@@ -16,7 +16,7 @@ LOG_INTERVAL_MS = 5_000
 
 
 class StartupProgress:
-    """An opening in progress."""
+    """The progress of opening a store on another thread, passed to the loop."""
 
     def __init__(
         self,
@@ -37,14 +37,15 @@ class StartupProgress:
         be called on the opening's thread. Raises OpeningStopped after `give_up`."""
         if self._given_up:
             raise OpeningStopped("opening the store was cancelled")
-        self._post(lambda: self._show(progress))
+        self._post(lambda: self._notify_and_log(progress))
 
     def give_up(self) -> None:
         """Cancel the opening: the next call of `report` raises OpeningStopped on its thread. Does
         not wait; to be called on the loop."""
         self._given_up = True
 
-    def _show(self, progress: Progress) -> None:
+    def _notify_and_log(self, progress: Progress) -> None:
+        """Pass progress to `notify`, and log it each LOG_INTERVAL_MS; runs on the loop."""
         self._notify(progress)
         now_ms = self._steady_ms()
         if now_ms - self._logged_ms >= LOG_INTERVAL_MS:

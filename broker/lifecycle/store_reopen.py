@@ -30,7 +30,7 @@ TRY_MS: Final = 1_000
 
 
 class StoreReopen:
-    """Reopening of a broker's store; loop thread only."""
+    """Opens a broker's store again after it has failed; loop thread only."""
 
     def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]):
         """`begin` opens the store and serves, or raises with nothing running, and is called again
@@ -77,6 +77,7 @@ class StoreReopen:
             raise asyncio.CancelledError
 
     async def _reopen(self) -> None:
+        """End the broker, then begin it again each TRY_MS until that succeeds."""
         logger.warning("the disk accepts syncs again: opening the store again")
         logged = ""
         try:

@@ -18,15 +18,18 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Joined:
+class _CollectedAcks:
+    """Acknowledgements collected for one record of a check point, and the Deferred of the record's
+    status."""
+
     invisible_ms: int
     written: Deferred[PutStatus]
     offsets: dict[QueueOffset, None] = field(default_factory=dict)
 
 
 class AckBatcher:
-    """Joins acknowledgements. Loop thread only. `call_soon` schedules `flush` after the present
-    turn; `now_ms` returns epoch ms."""
+    """Joins the acknowledgements of a turn of the loop into one record for each check point. Loop
+    thread only. `call_soon` schedules `flush` after the present turn; `now_ms` returns epoch ms."""
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class AckBatcher:
         self._log = log
         self._call_soon = call_soon
         self._now_ms = now_ms
-        self._coming: dict[tuple[CheckPointKey, int], _Joined] = {}
+        self._coming: dict[tuple[CheckPointKey, int], _CollectedAcks] = {}
 
     def add(
         self, key: CheckPointKey, offset: QueueOffset, invisible_ms: int, revive_queue_id: int
@@ -58,7 +61,7 @@ class AckBatcher:
         if joined is None:
             if not self._coming:
                 self._call_soon(self.flush)
-            joined = self._coming[key, revive_queue_id] = _Joined(invisible_ms, Deferred())
+            joined = self._coming[key, revive_queue_id] = _CollectedAcks(invisible_ms, Deferred())
         joined.offsets[offset] = None
         return joined.written
 
@@ -77,8 +80,9 @@ class AckBatcher:
                     joined.written.resolve(PutStatus.UNKNOWN_ERROR)
 
     def _write(
-        self, key: CheckPointKey, revive_queue_id: int, joined: _Joined
+        self, key: CheckPointKey, revive_queue_id: int, joined: _CollectedAcks
     ) -> Deferred[PutStatus]:
+        """Write the record for the collected acknowledgements; resolves with its status."""
         offsets = tuple(joined.offsets)
         ack = Acknowledgement(key, offsets, is_batch=len(offsets) > 1)
         return self._log.add_ack(ack, joined.invisible_ms, revive_queue_id, self._now_ms())

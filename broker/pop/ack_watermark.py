@@ -18,8 +18,9 @@ SAMPLES_MAX: Final = 1_024
 every second sample is dropped, which makes the result older but never wrong."""
 
 
-class _Passed:
-    """The time of the newest sample whose log end can be read."""
+class _ReadableTime:
+    """Samples of (time, log end), until that end can be read; has the time of the newest sample
+    that can."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[int, int]] = []
@@ -41,18 +42,19 @@ class _Passed:
 
 
 class AckWatermark:
-    """Computes the settled time step by step. `delivered_ms(now_ms)` returns the time in epoch ms
-    up to which the readable timers were delivered. Loop thread only."""
+    """Computes the time up to which every acknowledgement can be read from the revive queues (the
+    settled time), from samples of the log's end. `delivered_ms(now_ms)` returns the time in epoch
+    ms up to which the readable timers were delivered. Loop thread only."""
 
     def __init__(self, store: Store, delivered_ms: Callable[[int], int]) -> None:
         self._store = store
         self._delivered_ms = delivered_ms
-        self._stored, self._delivered = _Passed(), _Passed()
+        self._stored, self._delivered = _ReadableTime(), _ReadableTime()
         self._now_ms = 0
 
     def forget(self) -> None:
-        """Drop all samples: the role of this broker changed."""
-        self._stored, self._delivered = _Passed(), _Passed()
+        """Drop all samples, because the role of this broker changed."""
+        self._stored, self._delivered = _ReadableTime(), _ReadableTime()
 
     def step(self, now_ms: int) -> int:
         """Take a sample at `now_ms` (epoch ms), and return the settled time: epoch ms up to which

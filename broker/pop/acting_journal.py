@@ -63,10 +63,11 @@ _ROW_SIZE: Final = 300
 
 @dataclass(slots=True, frozen=True)
 class JournaledPop:
-    """A check point and its acknowledgements. `check_point` is None if the check point is in the
-    log and only acknowledgements are noted. `invisible_ms` is the check point's invisible time in
-    ms; `acked` contains the queue offsets of handled messages, without order; `number` is greater
-    than that of every note changed before."""
+    """A note of an acting replica: a check point that it gave out in place of its master, and the
+    acknowledgements. `check_point` is None if the check point is in the log and only
+    acknowledgements are noted. `invisible_ms` is the check point's invisible time in ms; `acked`
+    contains the queue offsets of handled messages, without order; `number` is greater than that of
+    every note changed before."""
 
     key: CheckPointKey
     revive_queue_id: int
@@ -86,7 +87,7 @@ class JournaledPop:
         point = self.check_point
         return point is not None and set(point.queue_offsets()) <= set(self.acked)
 
-    def bits(self, check_point: CheckPoint) -> int:
+    def acked_bits(self, check_point: CheckPoint) -> int:
         """Return the handled messages as a bit set of `check_point`: bit i for its i-th message."""
         found = 0
         for queue_offset in self.acked:
@@ -95,7 +96,7 @@ class JournaledPop:
                 found |= 1 << index
         return found
 
-    def acknowledgement(self) -> Acknowledgement:
+    def to_acknowledgement(self) -> Acknowledgement:
         """Return the handled messages as a batch acknowledgement record, even for a single
         message."""
         return Acknowledgement(self.key, self.acked, is_batch=True)
@@ -103,7 +104,7 @@ class JournaledPop:
     def to_json(self) -> dict[str, Any]:
         """Return the note as an object of popNotes.json and of answers; `from_json` parses it."""
         value: dict[str, Any] = {
-            "ack": self.acknowledgement().body().decode(),
+            "ack": self.to_acknowledgement().body().decode(),
             "invisibleTime": self.invisible_ms,
             "number": self.number,
             "reviveQueueId": self.revive_queue_id,
@@ -138,8 +139,9 @@ class JournaledPop:
 
 
 class ActingJournal:
-    """The table of notes; see the module. Loop thread only. Changes are written to the file soon;
-    times are epoch ms."""
+    """The notes of pops that acting replicas served in place of their master (popNotes.json), until
+    the master has them in its log. Loop thread only. Changes are written to the file soon; times
+    are epoch ms."""
 
     def __init__(
         self, saver: TableSaver, role: Role, name: Callable[[], str], *, is_elected: bool
@@ -188,9 +190,9 @@ class ActingJournal:
 
     @property
     def in_use(self) -> bool:
-        """Whether this replica pops for its missing master, with notes in place of the log. It does
-        so only if the master takes over the notes made meanwhile. Where controllers elect masters
-        it does not: another master follows soon."""
+        """Whether this broker is a replica that pops for its missing master, with notes in place of
+        the log. It does so only if the master takes over the notes made meanwhile. Where
+        controllers elect masters it does not: another master follows soon."""
         role = self._role
         acts = role.is_acting and not role.is_master and not self._is_elected
         return acts and self.master_takes
@@ -244,7 +246,7 @@ class ActingJournal:
             return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
         return self._put_one(replace(known, acked=acked), now_ms)
 
-    def handled(
+    def add_handled(
         self, check_point: CheckPoint, queue_offsets: Sequence[QueueOffset], revive_queue_id: int
     ) -> Deferred[object]:
         """Note messages of an open check point as handled: they are safe at another master, or were
@@ -303,9 +305,10 @@ class ActingJournal:
         file is written soon."""
         self._remove([note for note in self.all() if note.number <= upto])
 
-    def taken_over(self, return_number: int) -> None:
-        """Remove the notes on the pages that the master of that return has read to the last page:
-        it serves now, so they are safe there. Another return number removes nothing."""
+    def drop_taken_over(self, return_number: int) -> None:
+        """Remove the notes on the pages that the master of the return `return_number` has read to
+        the last page: it serves now, so the notes are safe there. Another return number removes
+        nothing."""
         if self._read is not None and self._read[0] == return_number:
             self.forget(self._read[1])
         self._read = None
@@ -317,6 +320,7 @@ class ActingJournal:
             self._save([], [])
 
     def _merged(self, note: JournaledPop) -> JournaledPop:
+        """Return the note with the acknowledgements of the known note of its check point added."""
         mine = self.get(note.key)
         if mine is None:
             return note
@@ -326,6 +330,7 @@ class ActingJournal:
     # The table of notes
 
     def _put_one(self, note: JournaledPop, now_ms: int) -> Deferred[PutStatus]:
+        """Add or replace a note, if there is room; resolves as `add_check_point` does."""
         if self._size + _size_of(note) > SIZE_MAX // 2:
             self._make_room(now_ms)
         if self._size + _size_of(note) > SIZE_MAX:
@@ -336,6 +341,8 @@ class ActingJournal:
         )
 
     def _make_room(self, now_ms: int) -> None:
+        """Remove complete notes whose pop is older than SETTLED_MS, at most once in a tenth of that
+        time."""
         if abs(now_ms - self._looked_ms) < SETTLED_MS // 10:
             return  # each look goes over all notes
         self._looked_ms = now_ms
@@ -343,6 +350,7 @@ class ActingJournal:
         self._remove([one for one in over if now_ms - one.key.pop_time_ms > SETTLED_MS])
 
     def _put(self, notes: Sequence[JournaledPop]) -> None:
+        """Add or replace notes, each with a new number, and have the file written soon."""
         put = []
         for note in notes:
             self._number += 1
@@ -358,6 +366,7 @@ class ActingJournal:
             self.on_note(note.key)
 
     def _remove(self, notes: Sequence[JournaledPop]) -> None:
+        """Remove notes, and have the file written soon."""
         for note in notes:
             self._rows.remove(note.name)
             del self._by_number[note.name]
@@ -366,10 +375,12 @@ class ActingJournal:
             self._save([], [note.name for note in notes])
 
     def _save(self, rows: list[bytes], gone: list[str]) -> None:
+        """Have the changed rows, and the names of removed notes (`gone`), appended to the file."""
         change = config_changes.change(self._members(), {_TABLE: rows}, {_TABLE: gone})
         self._saver.changed(FILE_NAME, self._content, change)
 
     def _members(self) -> dict[str, Any]:
+        """The members of the file besides the notes."""
         return {
             "generation": self.generation,
             "masterTakes": self.master_takes,
@@ -378,12 +389,13 @@ class ActingJournal:
         }
 
     def _content(self) -> Content:
+        """The whole content of the file."""
         return self._rows.snapshot(_TABLE, self._members())
 
 
 def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
-    """Parse a page made by `ActingJournal.page`: (generation, notes, number to continue after; None
-    on the last page). Raises BadBody."""
+    """Parse a page made by `ActingJournal.page`: return (generation, notes, number to continue
+    after; None on the last page). Raises BadBody."""
     members = as_object(value)
     notes = items(members, "notes", JournaledPop.from_json)
     more = None if members.get("isLast") is not False else number(members, "number")
@@ -391,7 +403,7 @@ def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
 
 
 def _generation_of(members: dict[str, Any]) -> str:
-    """Read the generation of a peer's table."""
+    """Read the generation of a peer's table of notes. Raises BadBody."""
     generation = text(members, "generation")
     if not _GENERATION.fullmatch(generation):
         raise BadBody("notes without a generation")
@@ -399,6 +411,7 @@ def _generation_of(members: dict[str, Any]) -> str:
 
 
 def _size_of(note: JournaledPop) -> int:
+    """Approximate bytes of a note, in memory or in the file."""
     point = note.check_point
     key = note.key
     names = len(key.topic) + len(key.group) + len(key.broker_name)

@@ -33,9 +33,10 @@ them again has no effect."""
 
 
 class ActingJournalReplay:
-    """See the module. Loop thread only; times are epoch ms. `delivered_ms(now_ms)` returns the time
-    up to which the timers in the log were delivered, 0 while that is unknown: nothing is written
-    then."""
+    """Copies the notes of acting replicas into the log of the returned master, and forgets them
+    once they are safe there. Loop thread only; times are epoch ms. `delivered_ms(now_ms)` returns
+    the time up to which the timers in the log were delivered, 0 while that is unknown: nothing is
+    written then."""
 
     def __init__(
         self, notes: ActingJournal, log: ReviveLog, delivered_ms: Callable[[int], int]
@@ -68,28 +69,31 @@ class ActingJournalReplay:
             logger.info("writing %d notes of replicas that acted to the log", len(self._left))
         for _ in range(min(NOTES_PER_STEP, len(self._left))):
             self._write(self._left.popleft(), delivered_ms, now_ms)
-        self._look(now_ms)
+        self._end_if_written(now_ms)
         return not len(self._notes)
 
     def _write(self, note: JournaledPop, delivered_ms: int, now_ms: int) -> None:
+        """Write a note's check point and acknowledgements to the log."""
         queue_id = note.revive_queue_id % self._log.queue_count()
         written = []
         if note.check_point is not None:
             written.append(self._log.add_check_point(note.check_point, queue_id, now_ms))
         if note.acked:
-            ack, invisible_ms = note.acknowledgement(), note.invisible_ms
+            ack, invisible_ms = note.to_acknowledgement(), note.invisible_ms
             written.append(self._log.add_ack(ack, invisible_ms, queue_id, now_ms, delivered_ms))
         self._pending += len(written)
         for one in written:
-            one.then(partial(self._written, self._life, now_ms))
+            one.then(partial(self._on_written, self._life, now_ms))
 
-    def _written(self, life: int, now_ms: int, status: PutStatus) -> None:
+    def _on_written(self, life: int, now_ms: int, status: PutStatus) -> None:
+        """Count a finished write of a note; writes of an earlier term (`life`) are ignored."""
         if life == self._life:
             self._pending -= 1
             self._has_failed |= status is not PutStatus.PUT_OK
-            self._look(now_ms)
+            self._end_if_written(now_ms)
 
-    def _look(self, now_ms: int) -> None:
+    def _end_if_written(self, now_ms: int) -> None:
+        """If all notes are written, forget them, or write them again later if some failed."""
         if self._left is None or self._left or self._pending:
             return
         self._left = None

@@ -111,7 +111,7 @@ def make_pop(deps: PopDeps) -> PopService:
         retry_share=config.pop.retry_probability,
     )
     waiters = PopWaiters(lambda: deps.call_soon(waiters.wake_waiters), deps.fast.watch_pops)
-    copies, progress = _copies(deps, lives, names), _progress(deps, log.topic)
+    copies, progress = _retry_copies(deps, lives, names), _revive_progress(deps, log.topic)
     return PopService(
         popping=popping,
         retry_names=names,
@@ -135,8 +135,8 @@ def make_pop(deps: PopDeps) -> PopService:
         role=deps.role,
         now_ms=deps.wall_ms,
         settled=AckWatermark(deps.store, deps.delivered_ms),
-        recover=lambda: _recovery(deps, log.topic, orders, order_journal, notes, lives),
-        escaping=_escaping(deps, log.topic, copies, progress, notes),
+        recover=lambda: _begin_recovery(deps, log.topic, orders, order_journal, notes, lives),
+        escaping=_pop_escape(deps, log.topic, copies, progress, notes),
         notes=notes,
         drain=ActingJournalReplay(notes, log, deps.delivered_ms),
     )
@@ -153,7 +153,7 @@ def _revive_queues(deps: PopDeps, topic: str) -> int:
     )
 
 
-def _recovery(
+def _begin_recovery(
     deps: PopDeps,
     topic: str,
     orders: OrderedBatches,
@@ -161,6 +161,7 @@ def _recovery(
     notes: ActingJournal,
     lives: Lives,
 ) -> Iterator[bool]:
+    """Begin the recovery of offsets and ordered batches, in steps: see recover_offsets."""
     offsets = deps.offsets
     known = PoppedOffsets(
         get=lambda queue: offsets.query(queue.group, queue.topic, queue.queue_id),
@@ -191,6 +192,7 @@ def _name_of(deps: PopDeps) -> str:
 
 
 def _retry_names(deps: PopDeps) -> RetryNames:
+    """Make the RetryNames by the configuration."""
     return RetryNames(
         deps.store,
         deps.topics,
@@ -201,7 +203,8 @@ def _retry_names(deps: PopDeps) -> RetryNames:
     )
 
 
-def _copies(deps: PopDeps, lives: Lives, names: RetryNames) -> RetryCopies:
+def _retry_copies(deps: PopDeps, lives: Lives, names: RetryNames) -> RetryCopies:
+    """Make the writer of revived messages."""
     return RetryCopies(
         deps.topics,
         deps.groups,
@@ -214,7 +217,8 @@ def _copies(deps: PopDeps, lives: Lives, names: RetryNames) -> RetryCopies:
     )
 
 
-def _progress(deps: PopDeps, topic: str) -> ReviveProgress:
+def _revive_progress(deps: PopDeps, topic: str) -> ReviveProgress:
+    """Make the progress of revival: offsets of the revive group."""
     offsets = deps.offsets
     return ReviveProgress(
         get=lambda queue_id: offsets.query(REVIVE_GROUP, topic, queue_id),
@@ -222,13 +226,15 @@ def _progress(deps: PopDeps, topic: str) -> ReviveProgress:
     )
 
 
-def _escaping(
+def _pop_escape(
     deps: PopDeps,
     topic: str,
     copies: RetryCopies,
     progress: ReviveProgress,
     notes: ActingJournal,
 ) -> PopEscape:
+    """Make the PopEscape, which receives the due timers of the revive topic on an acting
+    replica."""
     role, escape = deps.role, deps.escape
     escape.special_timers = escaping = PopEscape(
         deps.store,

@@ -39,8 +39,8 @@ _Handle = tuple[CheckPointKey, QueueOffset]
 
 
 class ChangedHandles:
-    """The handles whose message got a new time. A handle is a check point's key and the message's
-    queue offset. Loop thread only."""
+    """The receipt handles that are no longer valid, because a consumer changed the time of their
+    message. A handle is a check point's key and the message's queue offset. Loop thread only."""
 
     def __init__(self, mark: Callable[[CheckPointKey, QueueOffset, int], None]) -> None:
         """`mark` makes native code leave acknowledgements by a handle to Python (1), or handle them
@@ -56,9 +56,10 @@ class ChangedHandles:
         return self._changes.get((key, offset))
 
     def add(self, key: CheckPointKey, offset: QueueOffset, change: TimeChange, now_ms: int) -> None:
-        """Record that the handle is replaced, and remove the oldest handles whose time ended by
-        `now_ms` (epoch ms). If `change.written` fails, the record is dropped: the old handle stays
-        valid. The handle must not be recorded yet."""
+        """Record that the handle is replaced, and remove the oldest handles, as long as their time
+        ended by `now_ms` (epoch ms) or all handles are larger than MAX_SIZE. If `change.written`
+        fails, the record is dropped: the old handle stays valid. The handle must not be recorded
+        yet."""
         self._changes[key, offset] = change
         self.size += _size(key)
         self._mark(key, offset, 1)
@@ -79,4 +80,5 @@ class ChangedHandles:
 
 
 def _size(key: CheckPointKey) -> int:
+    """Bytes of a recorded handle."""
     return HANDLE_SIZE + kept_size(key.topic, key.group, key.broker_name)

@@ -35,8 +35,9 @@ class InFlightCount(NamedTuple):
 
 
 class InFlight:
-    """Counts by group and topic. Loop thread only. Times are epoch ms; each pair has at most as
-    many counts as the longest invisible time has seconds."""
+    """Counts of messages in flight (popped, not acknowledged) by group and topic. Loop thread only.
+    Times are epoch ms; each pair has at most as many counts as the longest invisible time has
+    seconds."""
 
     def __init__(self, collect: Callable[[], None]) -> None:
         """`collect` reports the events that native code has handled, to be counted."""
@@ -57,9 +58,9 @@ class InFlight:
         self._counts.setdefault(pair, Counter())[second] += count
         self._first.setdefault(pair, {}).setdefault(second, (queue.queue_id, first))
         if now_ms - self._looked.setdefault(pair, now_ms) >= FORGET_MS:
-            self._forget(pair, now_ms)
+            self._drop_expired(pair, now_ms)
 
-    def handled(self, group: str, topic: str, until_ms: int, count: int) -> None:
+    def acked(self, group: str, topic: str, until_ms: int, count: int) -> None:
         """Subtract `count` acknowledged messages that were hidden until `until_ms`, which must be
         the value given to `popped`; a count never drops under 0."""
         self._collect()
@@ -67,7 +68,7 @@ class InFlight:
         if counts is not None and counts[second]:
             counts[second] = max(0, counts[second] - count)
 
-    def counted(
+    def apply_native(
         self,
         pair: Pair,
         until_ms: int,
@@ -89,15 +90,15 @@ class InFlight:
         if left or first is not None or second in counts:
             counts[second] = left
         if first is not None and now_ms - self._looked.setdefault(pair, now_ms) >= FORGET_MS:
-            self._forget(pair, now_ms)
+            self._drop_expired(pair, now_ms)
 
-    def counts(self, now_ms: int) -> Counter[str]:
-        """Return group to its messages in flight in all topics, without groups that have no count.
-        Expired counts are removed."""
+    def counts_by_group(self, now_ms: int) -> Counter[str]:
+        """Return, by group, the number of its messages in flight in all topics, without groups that
+        have none. Expired counts are removed."""
         self._collect()
         found: Counter[str] = Counter()
         for pair in list(self._counts):
-            self._forget(pair, now_ms)
+            self._drop_expired(pair, now_ms)
             if pair in self._counts:
                 found[pair[0]] += self._counts[pair].total()
         return found
@@ -108,7 +109,7 @@ class InFlight:
         self._collect()
         pair = group, topic
         if pair in self._counts:
-            self._forget(pair, now_ms)
+            self._drop_expired(pair, now_ms)
         if pair not in self._counts:
             return InFlightCount(0, [])
         places: dict[int, QueueOffset] = {}
@@ -116,7 +117,8 @@ class InFlight:
             places[queue_id] = min(first, places.get(queue_id, first))
         return InFlightCount(self._counts[pair].total(), list(places.items()))
 
-    def _forget(self, pair: Pair, now_ms: int) -> None:
+    def _drop_expired(self, pair: Pair, now_ms: int) -> None:
+        """Remove the counts of a pair (group, topic) that are expired or 0."""
         self._looked[pair] = now_ms
         counts, first = self._counts[pair], self._first[pair]
         for second in [at for at, left in counts.items() if not left or at < now_ms // SECOND]:

@@ -16,11 +16,10 @@ from turbopump.net.wire.pop_records import CheckPointKey
 
 
 class Lives:
-    """The end of the last former life of topics and groups. Loop thread only.
-
-    `topic_ms` and `group_ms` return when the name was last deleted, in epoch ms, 0 for never;
-    `going` contains the topics that are being deleted.
-    """
+    """The lives of topics and groups: when the last former life of a name ended by a deletion, so
+    that pops of it are recognized. Loop thread only. `topic_ms` and `group_ms` return when the name
+    was last deleted, in epoch ms, 0 for never; `going` contains the topics that are being
+    deleted."""
 
     def __init__(
         self,

@@ -48,10 +48,11 @@ Interval = tuple[int, int]
 
 @dataclass(slots=True, frozen=True)
 class PoppedOffsets:
-    """The groups' offsets. `get` returns -1 for no offset; `set` commits one; `set_back_ms` returns
-    when the offset was last set back, in epoch ms, because earlier hand-outs do not count then;
-    `lives` decides which life of the topic or group a pop belongs to; `exists` returns whether the
-    queue's topic and group exist; `restore` marks an ordered batch as outstanding again."""
+    """Access to the groups' offsets for their recovery. `get` returns a queue's offset, -1 for
+    none; `set` commits one; `set_back_ms` returns when the offset was last set back, in epoch ms,
+    because earlier hand-outs do not count then; `lives` decides which life of the topic or group a
+    pop belongs to; `exists` returns whether the queue's topic and group exist; `restore` marks an
+    ordered batch as outstanding again."""
 
     get: Callable[[PoppedQueue], int]
     set: Callable[[PoppedQueue, QueueOffset], None]
@@ -61,8 +62,8 @@ class PoppedOffsets:
     restore: Callable[[LoggedBatch], None]
 
     def counts(self, queue: PoppedQueue, pop_time_ms: int) -> bool:
-        """Whether a pop at `pop_time_ms` (epoch ms) belongs to the present life and is later than
-        the last time the offset was set back."""
+        """Whether a pop of the queue at `pop_time_ms` (epoch ms) belongs to the present life and is
+        later than the last time the offset was set back."""
         is_former = self.lives.is_former(queue.topic, queue.group, pop_time_ms)
         return not is_former and pop_time_ms > self.set_back_ms(queue)
 
@@ -90,7 +91,7 @@ def recover_offsets(
     ordered: dict[PoppedQueue, LoggedBatch] = {}
     count = looked = 0
     for topic, queue_id in places:
-        for code, record in _newest(store, topic, queue_id):
+        for code, record in _newest_first(store, topic, queue_id):
             if record is None or looked == READ_MAX:
                 yield False
                 looked = 0
@@ -109,7 +110,7 @@ def recover_offsets(
     for number, logged in enumerate(ordered.values(), 1):
         if number % READ_MAX == 0:
             yield False
-        _restore(store, logged, offsets)
+        _restore_batch(store, logged, offsets)
     for number, (queue, intervals) in enumerate(found.items(), 1):
         if number % READ_MAX == 0:
             yield False
@@ -126,7 +127,9 @@ def recover_offsets(
             offsets.set(queue, QueueOffset(end))
 
 
-def _restore(store: Store, logged: LoggedBatch, offsets: PoppedOffsets) -> None:
+def _restore_batch(store: Store, logged: LoggedBatch, offsets: PoppedOffsets) -> None:
+    """Restore the batch of a record as outstanding, unless its messages are before the group's
+    offset, and move the offset."""
     queue, batch = logged.queue, logged.batch
     at, end = offsets.get(queue), batch.offsets[-1] + 1
     is_there = end <= store.max_queue_offset(queue.topic, queue.queue_id)  # else a client wrote it
@@ -139,10 +142,11 @@ def _restore(store: Store, logged: LoggedBatch, offsets: PoppedOffsets) -> None:
         offsets.set(queue, batch.next_offset())
 
 
-def _newest(
+def _newest_first(
     store: Store, topic: str, queue_id: int
 ) -> Generator[tuple[int, Record | None], None, None]:
-    """Yield (tags code, record) from the newest record backwards; (0, None) where a step ends."""
+    """Yield (tags code, record) of a queue's records from the newest backwards; (0, None) where a
+    step ends."""
     low = max(0, store.min_queue_offset(topic, queue_id))
     end = store.max_queue_offset(topic, queue_id)
     last_ms = None
@@ -171,7 +175,8 @@ def _remember(
     broker_name: str,
     offsets: PoppedOffsets,
 ) -> int:
-    """Keep the interval of a check point; return how many intervals were added."""
+    """Keep the interval of queue offsets of a record's check point in `found`; return how many
+    intervals were added."""
     properties = decode_properties(record.properties)
     if properties.get(names.REAL_TOPIC, revive_topic) != revive_topic:
         return 0
@@ -188,6 +193,8 @@ def _remember_one(
     broker_name: str,
     offsets: PoppedOffsets,
 ) -> int:
+    """Keep the interval of a check point in `found`, joined with the last one of its queue if they
+    touch; return how many intervals were added (0 or 1)."""
     key = check_point.key
     if key.broker_name != broker_name:
         return 0
@@ -209,7 +216,8 @@ def _remember_ordered(
     broker_name: str,
     offsets: PoppedOffsets,
 ) -> int:
-    """Keep the last record of each queue; return how many queues were added."""
+    """Keep a record of an ordered batch in `found`, if it is the newest of its queue; return how
+    many queues were added (0 or 1)."""
     try:
         logged = read_record(record.body, LogOffset(record.log_offset))
     except BadBody:

@@ -46,14 +46,12 @@ class AckOutcome(Enum):
 
 @dataclass(slots=True)
 class OrderedBatch:
-    """The messages given out from a queue, RocketMQ's OrderInfo. Times are epoch ms, `invisible_ms`
-    is a duration.
-
-    `offsets` are ascending queue offsets, never empty. `acked` has bit i for the i-th of `offsets`.
-    `visible_ms` has the time of each offset whose invisible time was changed since. `counts` has
-    how often an offset had been given out before; without an entry, never. `attempt_id` identifies
-    the consumer's request, for a repetition after a lost answer.
-    """
+    """The messages given out from a queue by an ordered pop, RocketMQ's OrderInfo. Times are epoch
+    ms, `invisible_ms` is a duration. `offsets` are ascending queue offsets, never empty. `acked`
+    has bit i for the i-th of `offsets`. `visible_ms` has the time of each offset whose invisible
+    time was changed since. `counts` has how often an offset had been given out before; without an
+    entry, never. `attempt_id` identifies the consumer's request, for a repetition after a lost
+    answer."""
 
     pop_time_ms: int
     invisible_ms: int
@@ -83,8 +81,8 @@ class OrderedBatch:
         return QueueOffset(self.offsets[-1] + 1)
 
     def size(self) -> int:
-        """Return its approximate size in bytes, in memory or in the file, which has up to 6 bytes
-        for a control character of `attempt_id`: the larger one."""
+        """Return the batch's approximate size in bytes, in memory or in the file, which has up to 6
+        bytes for a control character of `attempt_id`: the larger one."""
         attempt = self.attempt_id or ""
         size = _BATCH_SIZE + 3 * _MESSAGE_SIZE * len(self.offsets)
         return size + max(kept_size(attempt), text_size(attempt))
@@ -130,12 +128,10 @@ class OrderedBatch:
 
 
 class OrderedBatches:
-    """The outstanding batches: at most one for each queue of a topic and group. Loop thread only.
-
-    The file is written now and then. After a crash the records in the log count (order_journal.py).
-    For a broker that wrote no records, the committed offset is still at the first unacknowledged
-    message.
-    """
+    """The outstanding batches of ordered pops: at most one for each queue of a topic and group.
+    Loop thread only. The file is written now and then. After a crash the records in the log count
+    (order_journal.py). For a broker that wrote no records, the committed offset is still at the
+    first unacknowledged message."""
 
     def __init__(self, files: ConfigFiles) -> None:
         self._files = files
@@ -282,8 +278,9 @@ class OrderedBatches:
         pop_time_ms: int,
         until: int,
     ) -> bool:
-        """Keep the message of that pop invisible until `until` (epoch ms), also if that is earlier
-        than now. Return False, with no effect, if the present batch does not contain it."""
+        """Keep the message of the pop at `pop_time_ms` invisible until `until` (epoch ms), also if
+        that is earlier than now. Return False, with no effect, if the queue's present batch is of
+        another pop or does not contain the message; else True."""
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
             return False
@@ -353,6 +350,7 @@ class OrderedBatches:
         }
 
     def _put(self, pair: Pair, queue_id: int, batch: OrderedBatch) -> None:
+        """Set the batch of a queue, and count its size."""
         queues = self._table.setdefault(pair, {})
         if queue_id in queues:
             self.size -= queues[queue_id].size()
@@ -361,6 +359,7 @@ class OrderedBatches:
 
 
 def _by_offset(value: Any) -> dict[QueueOffset, int]:
+    """Parse a JSON object from queue offset to number. Raises BadBody."""
     return {
         QueueOffset(as_int(offset, "an offset")): as_int(each, offset)
         for offset, each in as_object(value or {}).items()

@@ -39,7 +39,8 @@ class LoggedBatch(NamedTuple):
 
 
 class OrderJournal:
-    """Writes batches to the log, and restores them. Loop thread only; times are epoch ms."""
+    """Writes the outstanding batches of ordered pops to the log, and restores them from it. Loop
+    thread only; times are epoch ms."""
 
     def __init__(
         self, batches: OrderedBatches, log: ReviveLog, revive_queues: int, broker_name: str
@@ -75,8 +76,8 @@ class OrderJournal:
                 self.write(queue, now_ms)
 
     def forget(self) -> None:
-        """Remove all batches, here and from OrderedBatches: the records of another master count,
-        not the local state."""
+        """Remove all batches, here and in OrderedBatches, because this broker's role changed: the
+        records of another master count, not the local state."""
         self._logged_ms.clear()
         self._batches.clear_all()
 

@@ -37,8 +37,9 @@ class OutstandingBatch:
 
 
 class OutstandingPops:
-    """The pending hand-outs, by queue. Loop thread only. `commit(queue, offset)` sets the group's
-    offset; `skip` and `settle` call it before they return."""
+    """The hand-outs of pops whose check points are not safe yet, by queue. Loop thread only.
+    `commit(queue, offset)` sets the group's offset; `skip` and `settle` call it before they
+    return."""
 
     def __init__(self, commit: Callable[[PoppedQueue, QueueOffset], None]) -> None:
         self._commit = commit
@@ -84,6 +85,8 @@ class OutstandingPops:
         return origin
 
     def _origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
+        """Return the first message skipped since the last hand-out if the skipped ones end at
+        `start`, else `start`."""
         first, end = self._skipped.get(queue, (start, start))
         return first if end == start else start  # else the offset was set meanwhile
 

@@ -60,8 +60,8 @@ def records_of(
 
 
 def _with_handle(known: bytes, handle: str) -> bytes:
-    """Add the handle to properties. If they become too long, properties of the broker are dropped:
-    a client cannot read an answer with longer ones."""
+    """Return the encoded properties `known` with the handle added. If they become too long,
+    properties of the broker are dropped: a client cannot read an answer with longer ones."""
     separator = PROPERTY_SEPARATOR.encode()
     if known and not known.endswith(separator):
         known += separator

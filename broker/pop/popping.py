@@ -56,9 +56,10 @@ _NOTHING_HERE: Final = {
 
 @dataclass(slots=True, frozen=True)
 class PopQuery:
-    """The request of a consumer. `queue_id` -1: any queue; `count`: maximum of messages; `wanted`
-    as for `Store.read`; `from_end`: a group without an offset begins at the end (initMode MAX);
-    `attempt_id`: identifies an ordered pop and its repetitions."""
+    """The pop that a consumer requests. `queue_id` -1: any queue; `count`: maximum of messages;
+    `wanted`: the filter of messages (tags codes, a property filter, or None for all); `from_end`: a
+    group without an offset begins at the end (initMode MAX); `attempt_id`: identifies an ordered
+    pop and its repetitions."""
 
     topic: str
     group: str
@@ -73,9 +74,9 @@ class PopQuery:
 
 @dataclass(slots=True)
 class QueueBatch:
-    """The messages popped of a queue. `start` is the first offset of the check point, at most the
-    first of `offsets`; `offsets` are ascending. `slices` are views of the log with whole records,
-    any number in each, in the order of `offsets`."""
+    """The messages that a request popped of one queue. `start` is the first offset of the check
+    point, at most the first of `offsets`; `offsets` are ascending. `slices` are views of the log
+    with whole records, any number in each, in the order of `offsets`."""
 
     kind: RetryKind
     queue: PoppedQueue
@@ -120,7 +121,8 @@ class Popped:
 
 
 class Popping:
-    """Pops for groups. Loop thread only."""
+    """Pops messages for consumer groups: reads the queues of a request, and hides each message by a
+    check point. Loop thread only."""
 
     def __init__(
         self,
@@ -175,7 +177,7 @@ class Popping:
             if number % QUEUES_PER_STEP == QUEUES_PER_STEP - 1 or len(popped.unread) > read_on:
                 read_on = len(popped.unread)  # one read may examine 16,384 messages
                 yield
-            self._look_at(query, popped, kind, queue)
+            self._pop_from_queue(query, popped, kind, queue)
         return popped
 
     def next_offset(self, query: PopQuery, queue: PoppedQueue, now_ms: int) -> QueueOffset:
@@ -191,7 +193,7 @@ class Popping:
         if handed is not None:
             return handed
         known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
-        return known if known >= 0 else self._begin(query, queue, now_ms)
+        return known if known >= 0 else self._first_offset(query, queue, now_ms)
 
     def queues_of(self, topic: str, group: str, queue_id: int) -> Iterator[PoppedQueue]:
         """Yield all queues that pops of the group read, first the topic's, then those in retry
@@ -211,7 +213,7 @@ class Popping:
         low = self._store.min_queue_offset(queue.topic, queue.queue_id)
         return known if known >= 0 else QueueOffset(max(low, 0))
 
-    def places_of(
+    def offsets_for_native_pops(
         self, group: str, topic: str, queues: int, retries: list[tuple[str, int]]
     ) -> list[QueueOffset] | None:
         """Return the group's offset of each queue, -1 for a queue without an offset: queues 0 to
@@ -238,11 +240,12 @@ class Popping:
     def retry_kinds(self, topic: str, group: str) -> list[RetryKind]:
         """Return the kinds of retry topics that exist and are the group's for the topic, the
         configured kind first; a pop reads one of them."""
-        return self._retry_names.read(topic, group)
+        return self._retry_names.existing_kinds(topic, group)
 
     def _places(self, query: PopQuery, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
-        """Return the queues of a request in reading order: the retry topic comes first now and
-        then, so that neither starves. Each queue is made when it is read: a topic may have many."""
+        """Yield (kind, queue) of a request's queues in reading order, turned by `draw`: the retry
+        topic comes first now and then, so that neither starves. Each queue is made when it is read:
+        a topic may have many."""
         normal = self._queues(query, RetryKind.NORMAL, draw)
         kinds = [] if query.is_ordered else self.retry_kinds(query.topic, query.group)
         retry: Iterator[tuple[RetryKind, PoppedQueue]] = iter(())
@@ -254,6 +257,8 @@ class Popping:
     def _queues(
         self, query: PopQuery, kind: RetryKind, draw: int
     ) -> Iterator[tuple[RetryKind, PoppedQueue]]:
+        """Yield (kind, queue) of the queues of the topic of that kind, beginning with queue
+        `draw`."""
         name = kind.topic_of(query.topic, query.group)
         topic = self._topics.peek(name)
         if topic is None:
@@ -265,9 +270,11 @@ class Popping:
         for number in range(count):
             yield kind, PoppedQueue(name, query.group, (draw + number) % count)
 
-    def _look_at(
+    def _pop_from_queue(
         self, query: PopQuery, popped: Popped, kind: RetryKind, queue: PoppedQueue
     ) -> None:
+        """Pop messages from a queue, if there are any and the request has room for more; the result
+        is added to `popped`."""
         now_ms = popped.pop_time_ms
         if self._lives.is_ending(queue.topic):
             return
@@ -292,7 +299,7 @@ class Popping:
             self._offsets.correct(queue.group, queue.topic, queue.queue_id, position, now_ms)
             result = self._read(query, queue, position, query.count - popped.count)
         if result.status is ReadStatus.FOUND:
-            self._give(query, popped, kind, queue, position, result)
+            self._hand_out(query, popped, kind, queue, position, result)
         elif result.status in _NOTHING_HERE:
             if query.is_ordered:
                 self._commit(queue, result.next_queue_offset, now_ms)
@@ -305,13 +312,15 @@ class Popping:
     def _read(
         self, query: PopQuery, queue: PoppedQueue, position: QueueOffset, count: int
     ) -> ReadResult:
+        """Read at most `count` messages of the queue from `position` on; in a retry topic without
+        the filter, because each message passed it before."""
         # A message in a retry topic passed the filter when it was first popped.
         wanted = query.wanted if queue.topic == query.topic else None
         result = self._store.read(queue.topic, queue.queue_id, position, count, wanted)
         is_wide = result.next_queue_offset - position > SPAN_MAX
         return within_span(result) if is_wide and result.slices else result
 
-    def _give(
+    def _hand_out(
         self,
         query: PopQuery,
         popped: Popped,
@@ -320,11 +329,13 @@ class Popping:
         start: QueueOffset,
         result: ReadResult,
     ) -> None:
+        """Hand out the messages of a read: write the check point, or the ordered batch, and add
+        them to `popped`."""
         now_ms = popped.pop_time_ms
         offsets = queue_offsets(result.slices)
         position = start
         if not query.is_ordered:
-            start = self._covering(query, popped, queue, start, offsets)
+            start = self._check_point_start(query, popped, queue, start, offsets)
         elif offsets[-1] - start >= SPAN_MAX:
             start = offsets[0]
         taken = QueueBatch(kind, queue, start, offsets, result.slices)
@@ -341,7 +352,7 @@ class Popping:
             popped.counts.append(order_counts(kind, queue.queue_id, counts))
             self._commit(queue, position, now_ms)
             logged = self._order_journal.write(queue, now_ms)
-            popped.pending.append(logged.map(partial(self._logged, popped, taken)))
+            popped.pending.append(logged.map(partial(self._on_batch_logged, popped, taken)))
             return
         key = CheckPointKey(*queue, start, now_ms, self._broker_name)
         distances = tuple(offset - start for offset in taken.offsets)
@@ -362,7 +373,7 @@ class Popping:
         written = self._log.add_check_point(check_point, popped.revive_queue_id, now_ms)
         popped.pending.append(written.map(settle))
 
-    def _covering(
+    def _check_point_start(
         self,
         query: PopQuery,
         popped: Popped,
@@ -370,10 +381,10 @@ class Popping:
         start: QueueOffset,
         offsets: list[QueueOffset],
     ) -> QueueOffset:
-        """Return where the check point begins: it covers messages that the filter skipped since the
-        last one, so that a recovery finds no gap between the two (offset_recovery.py). If the span
-        is too wide, an acknowledged check point of its own covers the skipped messages: the bit
-        sets of acknowledgements begin where the check point does."""
+        """Return the queue offset at which the check point begins: it covers messages that the
+        filter skipped since the last one, so that a recovery finds no gap between the two
+        (offset_recovery.py). If the span is too wide, an acknowledged check point of its own covers
+        the skipped messages: the bit sets of acknowledgements begin where the check point does."""
         now_ms = popped.pop_time_ms
         origin = self._outstanding.take_origin(queue, start)
         if offsets[-1] - origin < SPAN_MAX:
@@ -387,8 +398,8 @@ class Popping:
             self._log.add_check_point(passed, popped.revive_queue_id, now_ms)
         return start
 
-    def _logged(self, popped: Popped, taken: QueueBatch, status: PutStatus) -> None:
-        """Take an ordered hand-out back unless its record is in the log."""
+    def _on_batch_logged(self, popped: Popped, taken: QueueBatch, status: PutStatus) -> None:
+        """Take an ordered hand-out back unless its record is in the log (`status`)."""
         if status is not PutStatus.PUT_OK:
             self._orders.take_back(*taken.queue, popped.pop_time_ms)
             popped.refused = status
@@ -396,10 +407,10 @@ class Popping:
             popped.taken.remove(taken)
             popped.count -= len(taken.offsets)
 
-    def _begin(self, query: PopQuery, queue: PoppedQueue, now_ms: int) -> QueueOffset:
-        """Return the first offset of a group without one: the first message, or with `from_end` the
-        last message (not the offset after it, as in RocketMQ). A young queue is read from its
-        beginning."""
+    def _first_offset(self, query: PopQuery, queue: PoppedQueue, now_ms: int) -> QueueOffset:
+        """Return the first offset of a group without one in the queue, and commit it: the first
+        message, or with `from_end` the last message (not the offset after it, as in RocketMQ). A
+        young queue is read from its beginning."""
         store, begin = self._store, None
         low = store.min_queue_offset(queue.topic, queue.queue_id)
         if query.from_end and queue.topic == query.topic:
@@ -412,6 +423,7 @@ class Popping:
         return begin
 
     def _commit(self, queue: PoppedQueue, queue_offset: QueueOffset, now_ms: int) -> None:
+        """Commit the group's offset of the queue."""
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, now_ms)
 
 

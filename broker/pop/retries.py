@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from turbopump.broker.pop.lives import Lives
-from turbopump.broker.pop.revive import RetryTopic
+from turbopump.broker.pop.revive import RetryTopicState
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
@@ -68,7 +68,7 @@ class RetryNames:
         self._v2 = v2
         self._v1_too = v1_too
 
-    def read(self, topic: str, group: str) -> list[RetryKind]:
+    def existing_kinds(self, topic: str, group: str) -> list[RetryKind]:
         """Return the kinds of the group's retry topics for the topic that exist, the kind that the
         configuration writes first; [] for a topic that is a retry topic itself."""
         if topic.startswith(RETRY_PREFIX):
@@ -76,20 +76,20 @@ class RetryNames:
         kinds = [RetryKind.RETRY_V2] if self._v2 else [RetryKind.RETRY_V1, RetryKind.RETRY_V2]
         if self._v2 and self._v1_too:
             kinds.append(RetryKind.RETRY_V1)
-        return [kind for kind in kinds if self._is_there(kind, topic, group)]
+        return [kind for kind in kinds if self._exists_for(kind, topic, group)]
 
-    def written(self, topic: str, group: str) -> RetryKind:
+    def kind_to_write(self, topic: str, group: str) -> RetryKind:
         """Return the kind of retry topic into which the group's messages are revived, whether the
         topic exists or not: version 2 if configured, or if another group uses the name of version
         1."""
         is_v2 = self._v2 or self._is_shared(topic, group)
         return RetryKind.RETRY_V2 if is_v2 else RetryKind.RETRY_V1
 
-    def made(self, topic: str, group: str, now_ms: int) -> TopicConfig | None:
+    def ensure_topic(self, topic: str, group: str, now_ms: int) -> TopicConfig | None:
         """Return the retry topic into which the group's messages are revived. If missing, the topic
         is created with one queue, or its owner added, and saved soon; None: the table of topics is
         full. `now_ms` is epoch ms."""
-        kind = self.written(topic, group)
+        kind = self.kind_to_write(topic, group)
         name = kind.topic_of(topic, group)
         is_ambiguous = kind is RetryKind.RETRY_V1 and name.removeprefix(RETRY_PREFIX).count("_") > 1
         attributes = {OWNER: group} if is_ambiguous else {}
@@ -108,12 +108,14 @@ class RetryNames:
             return owner == group
         return self._has_offset(group, name) or not self._is_shared(topic, group)
 
-    def _is_there(self, kind: RetryKind, topic: str, group: str) -> bool:
+    def _exists_for(self, kind: RetryKind, topic: str, group: str) -> bool:
+        """Whether the retry topic of that kind exists, and its messages are the group's."""
         name = kind.topic_of(topic, group)
         return self._topics.peek(name) is not None and self.owns(kind, topic, group)
 
     def _is_shared(self, topic: str, group: str) -> bool:
-        """Whether another group uses the name of version 1."""
+        """Whether another group uses the name of version 1 that this group would use for the
+        topic."""
         name = RetryKind.RETRY_V1.topic_of(topic, group)
         pair = name.removeprefix(RETRY_PREFIX)
         if self._groups.get(pair) is not None:
@@ -127,6 +129,7 @@ class RetryNames:
         return not self._has_offset(group, name) and self._stored_for(name) not in ("", group)
 
     def _owner(self, name: str) -> str | None:
+        """The group in the attribute OWNER of the topic `name`; None without it."""
         topic = self._topics.peek(name)
         return None if topic is None else topic.attributes.get(OWNER)
 
@@ -145,11 +148,13 @@ class RetryNames:
         return pair if names.RETRY_TOPIC in properties else ""  # a pulling group sent it back
 
     def _has_offset(self, group: str, name: str) -> bool:
+        """Whether the group has an offset in queue 0 of the topic `name`."""
         return self._offsets.query(group, name, 0) >= 0
 
 
 class RetryCopies:
-    """Writes revived messages. Loop thread only; times are epoch ms."""
+    """Writes copies of messages that were not acknowledged in time into the retry topics of their
+    groups. Loop thread only; times are epoch ms."""
 
     def __init__(
         self,
@@ -173,25 +178,25 @@ class RetryCopies:
         self._store_host = store_host
         self._names = retry_names
 
-    def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
+    def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopicState:
         """Make the retry topic of a check point's group, if it is missing, and commit offset 0 of
         the group there, if it has no offset. Only after READY may `revive` be called; after UNSAVED
         the caller tries again later."""
         key = check_point.key
         if self._lives.has_ended(key):
-            return RetryTopic.GONE  # another message lies at the offset now
+            return RetryTopicState.GONE  # another message lies at the offset now
         if self._lives.is_ending(key.topic):
-            return RetryTopic.UNSAVED
+            return RetryTopicState.UNSAVED
         if not (self._topics.peek(key.topic) and self._groups.find_used(key.group, now_ms)):
-            return RetryTopic.GONE
+            return RetryTopicState.GONE
         name = self._retry_topic(key.topic, key.group)
-        if self._made(name, key, now_ms) is None:
-            return RetryTopic.FULL
+        if self._ensure_topic(name, key, now_ms) is None:
+            return RetryTopicState.FULL
         if not self._topics.is_saved(name):
-            return RetryTopic.UNSAVED
+            return RetryTopicState.UNSAVED
         if self._offsets.query(key.group, name, 0) < 0:
             self._offsets.commit(key.group, name, 0, QueueOffset(0), now_ms)
-        return RetryTopic.READY
+        return RetryTopicState.READY
 
     def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
         """Append a copy of the message to its group's retry topic now; `prepare` must have returned
@@ -206,7 +211,9 @@ class RetryCopies:
         revived."""
         return self._lives.has_ended(check_point.key)
 
-    def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
+    def copy_for_other_master(
+        self, record: Record, check_point: CheckPoint
+    ) -> tuple[NewMessage, str]:
         """Return (copy, topic): the copy that an acting replica sends to a master of another group,
         and the topic whose route names the masters that the group reads. The retry topic has the
         name of version 1: every broker reads it, whichever it writes, and clients may send to it.
@@ -219,10 +226,12 @@ class RetryCopies:
         name = name or RetryKind.RETRY_V1.topic_of(topic, key.group)
         return self._copy(record, check_point, name), topic
 
-    def _made(self, name: str, key: CheckPointKey, now_ms: int) -> TopicConfig | None:
+    def _ensure_topic(self, name: str, key: CheckPointKey, now_ms: int) -> TopicConfig | None:
+        """Return the retry topic `name` of a check point's group, created if missing; None if the
+        table of topics is full."""
         topic, names_of = original_topic(key.group, key.topic), self._names
-        if name == names_of.written(topic, key.group).topic_of(topic, key.group):
-            return names_of.made(topic, key.group, now_ms)
+        if name == names_of.kind_to_write(topic, key.group).topic_of(topic, key.group):
+            return names_of.ensure_topic(topic, key.group, now_ms)
         return self._topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
 
     def _retry_topic(self, topic: str, group: str) -> str:
@@ -233,9 +242,10 @@ class RetryCopies:
             return topic
         if self._pulls(topic, group):
             return RETRY_PREFIX + group
-        return self._names.written(topic, group).topic_of(topic, group)
+        return self._names.kind_to_write(topic, group).topic_of(topic, group)
 
     def _copy(self, record: Record, check_point: CheckPoint, name: str) -> NewMessage:
+        """Make the copy of a message for the retry topic `name`."""
         properties = decode_properties(record.properties)
         properties.pop(names.CRC32, None)
         properties.setdefault(names.FIRST_POP_TIME, str(check_point.key.pop_time_ms))

@@ -97,8 +97,8 @@ _REFUSED: Final = {
 """Statuses of a store that writes nothing for now: a full or slow disk, a change of role."""
 
 
-class RetryTopic(Enum):
-    """Whether messages of a check point can be revived."""
+class RetryTopicState(Enum):
+    """Whether messages of a check point can be revived now: the state of the retry topic."""
 
     READY = auto()
     """The retry topic exists and is saved: messages may be revived."""
@@ -115,12 +115,12 @@ class RetryTopic(Enum):
 class RetryWriter(Protocol):
     """Stores revived messages in retry topics (retries.py)."""
 
-    def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
+    def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopicState:
         """Make the retry topic of a check point's group, if it is missing; `now_ms` is epoch ms."""
 
     def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
-        """Append a copy of the message to that topic, which must be READY. Resolves with PUT_OK
-        once the copy is safe, else with the status of the failure."""
+        """Append a copy of the message to the check point's retry topic, which must be READY.
+        Resolves with PUT_OK once the copy is safe, else with the status of the failure."""
 
 
 class Stepped(NamedTuple):
@@ -132,9 +132,9 @@ class Stepped(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenCheckPoint:
     """A check point that is not done. Bit i of `acked`: message i is handled, or is in the retry
-    topic; of `coming`: it is on its way there."""
+    topic; of `coming`: its copy is being written."""
 
     check_point: CheckPoint
     queue_offset: QueueOffset
@@ -144,22 +144,22 @@ class _Open:
     """Whether it waits, in the heap for its time or in `_unsaved` for its retry topic."""
 
     @property
-    def left(self) -> int:
-        """The bits of messages that are neither handled nor on their way."""
-        return self.whole & ~(self.acked | self.coming)
+    def remaining_bits(self) -> int:
+        """The bits of messages that are neither handled nor being copied."""
+        return self.all_bits & ~(self.acked | self.coming)
 
     @property
-    def whole(self) -> int:
-        """The bits of all its messages."""
+    def all_bits(self) -> int:
+        """The bits of all messages of the check point."""
         return (1 << len(self.check_point.distances)) - 1
 
 
 class ReviveQueue:
-    """A queue of the revive topic. Loop thread only; times are epoch ms.
+    """A queue of the revive topic at work: reads check points and acknowledgements, and revives
+    messages that were not acknowledged in time. Loop thread only; times are epoch ms.
 
     `progress` reads and sets the last check point done. Check points of another `broker_name` are
-    written again for later, not revived.
-    """
+    written again for later, not revived."""
 
     def __init__(
         self,
@@ -178,12 +178,12 @@ class ReviveQueue:
         self._writer = writer
         self._log = log
         self._progress = progress
-        self._open: dict[CheckPointKey, _Open] = {}
+        self._open: dict[CheckPointKey, _OpenCheckPoint] = {}
         self._done: dict[CheckPointKey, None] = {}
-        self._due: list[tuple[int, int, _Open]] = []
+        self._due: list[tuple[int, int, _OpenCheckPoint]] = []
         """A heap of (revive time, number, check point)."""
         self._number = 0
-        self._unsaved: deque[_Open] = deque()
+        self._unsaved: deque[_OpenCheckPoint] = deque()
         """Check points that are due, and wait for their retry topics."""
         self._next: QueueOffset | None = None
         self._first = QueueOffset(0)
@@ -194,9 +194,9 @@ class ReviveQueue:
         self._life = 0
         self._behind: QueueOffset | None = None
         """Offset up to which all records are read before anything is revived."""
-        self.bound()
+        self.remember_end()
 
-    def bound(self) -> None:
+    def remember_end(self) -> None:
         """Remember the queue's present end. Call it in each step while this broker is not the
         master: the next term begins to read there at the latest, because a greater progress belongs
         to a longer log."""
@@ -245,9 +245,11 @@ class ReviveQueue:
         return max(0, now_ms - self._first_due_ms()) if self._open else 0
 
     def _unread_ms(self) -> int:
+        """The time in epoch ms at which the first unread record may be due."""
         return self._seen_ms - UNREAD_SLACK_MS
 
     def _first_due_ms(self) -> int:
+        """The time in epoch ms at which the first open check point of the queue is due."""
         return next(iter(self._open.values())).check_point.revive_ms
 
     def _read(self, room: int) -> int:
@@ -265,10 +267,12 @@ class ReviveQueue:
                 continue
             record = self._store.record_of(unit)
             if record is not None:  # else retention removed it, or it is damaged, which was logged
-                self._take(record, unit)
+                self._apply_record(record, unit)
         return len(units)
 
-    def _take(self, record: Record, unit: QueueUnit) -> None:
+    def _apply_record(self, record: Record, unit: QueueUnit) -> None:
+        """Apply a record: open its check point, or count its acknowledgements. A malformed one is
+        logged."""
         properties = decode_properties(record.properties)
         due = properties.get(names.TIMER_DELIVER_MS, "")
         is_number = due.isascii() and due.isdigit() and len(due) < 19
@@ -277,33 +281,37 @@ class ReviveQueue:
         tag = properties.get(names.TAGS)
         try:
             if tag == CHECK_POINT_TAG:
-                self._open_one(CheckPoint.parse(record.body), unit.queue_offset, record)
+                self._open_check_point(CheckPoint.parse(record.body), unit.queue_offset, record)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
-                self._take_ack(Acknowledgement.parse(record.body, tag == BATCH_ACK_TAG))
+                self._apply_ack(Acknowledgement.parse(record.body, tag == BATCH_ACK_TAG))
         except BadBody as error:
             # The topic takes messages of clients, as RocketMQ's does.
             logger.warning(
                 "ignored a record of %s at log offset %d: %s", self._topic, unit.log_offset, error
             )
 
-    def _open_one(self, check_point: CheckPoint, queue_offset: QueueOffset, record: Record) -> None:
+    def _open_check_point(
+        self, check_point: CheckPoint, queue_offset: QueueOffset, record: Record
+    ) -> None:
+        """Open a check point, unless it is done or open. Raises BadBody."""
         if check_point.revive_ms > record.store_timestamp_ms + FOREIGN_MS:
             raise BadBody(f"the check point's time {check_point.revive_ms} is too late")
         if queue_offset < self._first:
-            self._remember(check_point.key)
+            self._remember_done(check_point.key)
         elif check_point.key not in self._done and check_point.key not in self._open:
-            entry = _Open(check_point, queue_offset, check_point.acked)
+            entry = _OpenCheckPoint(check_point, queue_offset, check_point.acked)
             self._open[check_point.key] = entry
-            self._put_in(entry)
+            self._schedule(entry)
 
-    def _put_in(self, entry: _Open) -> None:
-        """Add the check point to the heap of times, unless it waits already."""
+    def _schedule(self, entry: _OpenCheckPoint) -> None:
+        """Add the check point to the heap of due times, unless it waits already."""
         if not entry.is_due:
             entry.is_due = True
             self._number += 1
             heapq.heappush(self._due, (entry.check_point.revive_ms, self._number, entry))
 
-    def _take_ack(self, ack: Acknowledgement) -> None:
+    def _apply_ack(self, ack: Acknowledgement) -> None:
+        """Mark the acknowledged messages of an open check point."""
         entry = self._open.get(ack.key)
         if entry is None:
             return  # its check point is done: the message was given out again
@@ -318,51 +326,54 @@ class ReviveQueue:
         check point of a client that is due later does not hold back the check points after it."""
         left = most
         for _ in range(min(UNSAVED_LOOKS, len(self._unsaved))):
-            if self._is_held(now_ms, left):
+            if self._must_stop(now_ms, left):
                 break
             left -= self._revive_entry(self._unsaved.popleft(), now_ms, left)
         for _ in range(LOOKS_MAX):
-            if self._is_held(now_ms, left) or not self._due or self._due[0][0] > until_ms:
+            if self._must_stop(now_ms, left) or not self._due or self._due[0][0] > until_ms:
                 break
             entry = heapq.heappop(self._due)[2]
             # Making a retry topic costs as much as a message.
             left -= self._revive_entry(entry, now_ms, left) or entry.is_due
         return most - left
 
-    def _is_held(self, now_ms: int, left: int) -> bool:
-        """Whether nothing more is revived in this step."""
+    def _must_stop(self, now_ms: int, left: int) -> bool:
+        """Whether nothing more is revived in this step: `left` messages are allowed, a pause lasts,
+        or too many copies are being written."""
         most = 1 if self._failures else REVIVED_MAX
         return left <= 0 or now_ms < self._paused_ms or self._coming >= most
 
-    def _revive_entry(self, entry: _Open, now_ms: int, most: int) -> int:
+    def _revive_entry(self, entry: _OpenCheckPoint, now_ms: int, most: int) -> int:
         """Revive the remaining messages of a due check point; return how many were tried."""
         entry.is_due = False
-        if not entry.left:
+        if not entry.remaining_bits:
             return 0
         key, tried = entry.check_point.key, 0
-        state = RetryTopic.READY
+        state = RetryTopicState.READY
         if key.broker_name == self._broker_name:
             state = self._writer.prepare(entry.check_point, now_ms)
-        if state is RetryTopic.GONE:
-            entry.acked = entry.whole & ~entry.coming
-        elif state is RetryTopic.UNSAVED:
+        if state is RetryTopicState.GONE:
+            entry.acked = entry.all_bits & ~entry.coming
+        elif state is RetryTopicState.UNSAVED:
             entry.is_due = True
             self._unsaved.append(entry)
         else:
-            is_full = state is RetryTopic.FULL
+            is_full = state is RetryTopicState.FULL
             tried = self._revive(entry, now_ms, most, is_full=is_full)
-            if entry.left:
-                self._put_in(entry)
+            if entry.remaining_bits:
+                self._schedule(entry)
         return tried
 
-    def _revive(self, entry: _Open, now_ms: int, most: int, *, is_full: bool = False) -> int:
-        """Send at most `most` unacknowledged messages to the retry topic; return how many were
+    def _revive(
+        self, entry: _OpenCheckPoint, now_ms: int, most: int, *, is_full: bool = False
+    ) -> int:
+        """Revive at most `most` unacknowledged messages of a check point; return how many were
         tried. If the table of topics `is_full` they are put off."""
-        left, tried, given = entry.left, 0, []
+        left, tried, given = entry.remaining_bits, 0, []
         for index, queue_offset in enumerate(entry.check_point.queue_offsets()):
             if not left & 1 << index:
                 continue
-            if self._is_held(now_ms, most - tried):
+            if self._must_stop(now_ms, most - tried):
                 break
             tried += 1
             if is_full:
@@ -379,8 +390,11 @@ class ReviveQueue:
             self._log.add_ack(done, invisible_ms, self._queue_id, now_ms)
         return tried
 
-    def _revive_one(self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int) -> bool:
-        """Send one message to the retry topic; return whether its copy is in the log or coming."""
+    def _revive_one(
+        self, entry: _OpenCheckPoint, index: int, queue_offset: QueueOffset, now_ms: int
+    ) -> bool:
+        """Append the copy of one message to the retry topic; return whether it is in the log or
+        being written."""
         key = entry.check_point.key
         if key.broker_name != self._broker_name:
             # The check point belongs to another broker; this log has a different message at that
@@ -392,7 +406,7 @@ class ReviveQueue:
             entry.acked |= 1 << index  # retention removed it
             return False
         written = self._writer.revive(record, entry.check_point, now_ms)
-        return self._when_written(
+        return self._track_write(
             entry,
             index,
             written,
@@ -401,10 +415,11 @@ class ReviveQueue:
         )
 
     def _put_one_off(
-        self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int
+        self, entry: _OpenCheckPoint, index: int, queue_offset: QueueOffset, now_ms: int
     ) -> bool:
         """Write a new check point for a message that cannot be revived now, so that it does not
-        hold back others (PopReviveService.rePutCK)."""
+        hold back others (PopReviveService.rePutCK); return whether it is in the log or being
+        written."""
         old = entry.check_point
         later_s = REVIVE_RETRY_DELAYS_S[min(old.retries, len(REVIVE_RETRY_DELAYS_S) - 1)]
         if not old.retries:
@@ -417,17 +432,19 @@ class ReviveQueue:
             is_suspended=old.is_suspended,
         )
         written = self._log.add_check_point(new, self._queue_id, now_ms)
-        return self._when_written(entry, index, written, now_ms, None)
+        return self._track_write(entry, index, written, now_ms, None)
 
-    def _when_written(
+    def _track_write(
         self,
-        entry: _Open,
+        entry: _OpenCheckPoint,
         index: int,
         written: Deferred[PutStatus],
         now_ms: int,
         refused: Callable[[], object] | None,
     ) -> bool:
-        """Track a message's copy, or its new check point, until the write succeeds or fails."""
+        """Track a message's copy, or its new check point, until the write succeeds or fails;
+        `refused` is called if the copy can never be written. Return whether it is in the log or
+        being written."""
         life, at_once = self._life, written.done
         entry.coming |= 1 << index
         self._coming += 1
@@ -444,7 +461,7 @@ class ReviveQueue:
                 refused()
             else:
                 self._failed(now_ms, is_refused=at_once and status in _REFUSED)
-                self._put_in(entry)
+                self._schedule(entry)
 
         written.then(done)
         return not written.done or written.value is PutStatus.PUT_OK
@@ -458,8 +475,8 @@ class ReviveQueue:
         self._paused_ms = now_ms + PAUSES_MS[number]
         self._failures += not is_refused
 
-    def _remember(self, key: CheckPointKey) -> None:
-        """Remember that the check point is done, in case it comes again."""
+    def _remember_done(self, key: CheckPointKey) -> None:
+        """Remember that the check point is done, in case its record comes again."""
         self._done[key] = None
         if len(self._done) > 2 * DONE_MAX:
             self._done = dict.fromkeys(list(self._done)[DONE_MAX:])
@@ -468,13 +485,13 @@ class ReviveQueue:
         """Move the progress over check points that are done, in the order of the queue."""
         done: list[tuple[CheckPointKey, QueueOffset]] = []
         for key, entry in self._open.items():
-            if entry.acked != entry.whole or len(done) == LOOKS_MAX:
+            if entry.acked != entry.all_bits or len(done) == LOOKS_MAX:
                 break
             # An acknowledged check point may leave before its time: its acknowledgements are read.
             done.append((key, entry.queue_offset))
         for key, _ in done:
             del self._open[key]
-            self._remember(key)
+            self._remember_done(key)
         if done:
             self._progress.set(self._queue_id, done[-1][1], now_ms)
 

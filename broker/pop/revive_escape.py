@@ -63,18 +63,20 @@ _ACKS: Final = {java_hash(tag.encode()) & 0xFFFFFFFF for tag in (ACK_TAG, BATCH_
 
 
 class LeavingCopies(Protocol):
-    """Makes the copies to be sent (retries.py)."""
+    """Makes the copies of messages that an acting replica sends to other masters (retries.py)."""
 
     def is_former(self, check_point: CheckPoint) -> bool:
         """Whether the topic or the group was deleted since the pop: nothing is sent then."""
 
-    def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
+    def copy_for_other_master(
+        self, record: Record, check_point: CheckPoint
+    ) -> tuple[NewMessage, str]:
         """Return (the copy for the retry topic at another master, the topic whose route names the
         masters that the group reads)."""
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
+class _OpenCheckPoint:
     """A check point that is not done. Bit i of `acked`: message i is handled, or has arrived at
     another master."""
 
@@ -88,14 +90,15 @@ class _Open:
     """Whether the check point is due."""
 
     @property
-    def whole(self) -> int:
-        """The bits of all its messages."""
+    def all_bits(self) -> int:
+        """The bits of all messages of the check point."""
         return (1 << len(self.check_point.distances)) - 1
 
 
 class PopEscape:
-    """Revival on an acting replica; see the module. Loop thread only; times are epoch ms, as in
-    check points."""
+    """Revival on a replica that acts for its master: sends messages that were not acknowledged in
+    time to retry topics at other masters. Loop thread only; times are epoch ms, as in check
+    points."""
 
     def __init__(
         self,
@@ -114,12 +117,12 @@ class PopEscape:
         """
         self._store, self._escape, self._copies = store, escape, copies
         self._progress, self._notes, self._broker_name = progress, notes, broker_name
-        notes.on_note = self._noted
+        notes.on_note = self._on_note
         self._topic, self._queue_count = revive
         self._delivered_ms, self._acts = delivered_ms, acts
-        self._open: dict[CheckPointKey, _Open] = {}
+        self._open: dict[CheckPointKey, _OpenCheckPoint] = {}
         self._done: dict[CheckPointKey, None] = {}
-        self._due: list[tuple[int, int, _Open]] = []
+        self._due: list[tuple[int, int, _OpenCheckPoint]] = []
         """Heap of (time, number, check point whose messages are to be sent then)."""
         self._numbers = itertools.count()
         self._queues: list[dict[CheckPointKey, QueueOffset]] = []
@@ -129,7 +132,9 @@ class PopEscape:
         self._late_count = self._now_ms = 0
         self._left = 0
         """Number of messages that this step may still send."""
-        self._window: RetryWindow[_Open, bool] = RetryWindow(escape, self._send_left, self._finish)
+        self._window: RetryWindow[_OpenCheckPoint, bool] = RetryWindow(
+            escape, self._send_remaining, self._finish
+        )
 
     @property
     def has_room(self) -> bool:
@@ -164,11 +169,11 @@ class PopEscape:
                         self._add(check_point, queue_id, left)
                     return
             else:
-                entry, acked = self._take_acks(properties.get(names.TAGS), message.body)
+                entry, acked = self._apply_acks(properties.get(names.TAGS), message.body)
                 if entry is not None:
                     # A master that is back may find the check point in its revive queue, and skips
                     # timers before the progress of this replica.
-                    self._note(entry, acked).then(lambda _noted: left())
+                    self._note_handled(entry, acked).then(lambda _on_note: left())
                     return
         except BadBody as error:
             logger.warning("ignored a timer for %s: %s", self._topic, error)
@@ -180,14 +185,14 @@ class PopEscape:
         if self._is_on:
             for table in (self._open, self._done, self._due, self._queues):
                 table.clear()
-            self._window.stop()
+            self._window.clear()
             self._reading, self._is_on, self._is_read = None, False, False
             self._late_count = 0
 
     def step(self, now_ms: int) -> bool:
         """Read the revive queues first, in steps, then send messages that were not acknowledged in
-        time, at most SENT_PER_STEP. Stops acting if this replica does not act. Returns whether to
-        call again at once."""
+        time, at most SENT_PER_STEP. Ends the work if this replica no longer acts. Returns whether
+        to call again at once."""
         self._now_ms = now_ms
         if not self._acts():
             self.stop()
@@ -210,7 +215,8 @@ class PopEscape:
     # Open check points
 
     def _read_all(self) -> Iterator[None]:
-        """Read the revive queues, in steps, and the acknowledgements of their open check points."""
+        """Read the revive queues, in steps, then the acknowledgements among the timers for their
+        open check points."""
         for queue_id in range(self._queue_count()):
             self._queues.append({})
             yield from self._read_queue(queue_id)
@@ -219,24 +225,26 @@ class PopEscape:
             yield from self._read_acks(first_ms)
         self._is_read = True
         for at, note in enumerate(self._notes.all(), 1):
-            self._noted(note.key)
+            self._on_note(note.key)
             if at % READ_MAX == 0:
                 yield
 
-    def _noted(self, key: CheckPointKey) -> None:
-        """Apply a new or changed note: messages were given out, or acknowledged."""
+    def _on_note(self, key: CheckPointKey) -> None:
+        """Apply a new or changed note (acting_journal.py): messages were given out, or
+        acknowledged."""
         note, entry = self._notes.get(key), self._open.get(key)
         if note is None or not self._is_read:
             return  # all notes are applied once the log was read
         if entry is not None:
-            entry.acked |= note.bits(entry.check_point)
+            entry.acked |= note.acked_bits(entry.check_point)
             return
         is_open = not note.is_complete and key not in self._done
         has_room = len(self._open) < 2 * OPEN_MAX  # else it waits for the master
         if note.check_point is not None and is_open and has_room:
-            self._add(note.check_point, note.revive_queue_id, _nothing)
+            self._add(note.check_point, note.revive_queue_id, _do_nothing)
 
     def _read_queue(self, queue_id: int) -> Iterator[None]:
+        """Read a revive queue from the progress on, in steps."""
         store, topic = self._store, self._topic
         end = store.max_queue_offset(topic, queue_id)
         low = max(store.min_queue_offset(topic, queue_id), 0)
@@ -251,11 +259,13 @@ class PopEscape:
             for unit in units:
                 is_full = is_full or len(self._open) >= OPEN_MAX
                 if not (is_full and unit.tags_code & 0xFFFFFFFF == _CHECK_POINT):
-                    self._read_one(queue_id, unit, is_done=unit.queue_offset < first)
+                    self._apply_record(queue_id, unit, is_done=unit.queue_offset < first)
             at = QueueOffset(units[-1].queue_offset + 1)
             yield
 
-    def _read_one(self, queue_id: int, unit: QueueUnit, *, is_done: bool) -> None:
+    def _apply_record(self, queue_id: int, unit: QueueUnit, *, is_done: bool) -> None:
+        """Apply a record of a revive queue. `is_done`: it is before the progress, so its check
+        point is done."""
         code = unit.tags_code & 0xFFFFFFFF
         is_wanted = code == _CHECK_POINT or (code in _ACKS and not is_done)
         record = self._store.record_of(unit) if is_wanted else None
@@ -264,7 +274,7 @@ class PopEscape:
         tag = decode_properties(record.properties).get(names.TAGS)
         try:
             if tag != CHECK_POINT_TAG:
-                self._take_acks(tag, record.body)
+                self._apply_acks(tag, record.body)
                 return
             check_point = CheckPoint.parse(record.body)
             _check_time(check_point, record.store_timestamp_ms)
@@ -274,15 +284,15 @@ class PopEscape:
             )
             return
         if is_done:
-            self._remember(check_point.key)
+            self._remember_done(check_point.key)
         elif check_point.key not in self._open and check_point.key not in self._done:
             self._queues[queue_id][check_point.key] = unit.queue_offset
             left = partial(self._advance, queue_id)
             self._add(check_point, queue_id, left)
 
     def _read_acks(self, since_ms: int) -> Iterator[None]:
-        """Read acknowledgements stored since `since_ms` as timers. The progress of timers may be
-        past them although that of the revive queue is not past their check points."""
+        """Read the acknowledgements stored since `since_ms` as timers. The progress of timers may
+        be past them although that of the revive queue is not past their check points."""
         store = self._store
         low = max(store.min_queue_offset(TIMER_TOPIC, 0), 0)
         end = store.max_queue_offset(TIMER_TOPIC, 0)
@@ -299,25 +309,29 @@ class PopEscape:
                 properties = decode_properties(record.properties)
                 if properties.get(names.REAL_TOPIC) == self._topic:
                     try:
-                        entry, acked = self._take_acks(properties.get(names.TAGS), record.body)
+                        entry, acked = self._apply_acks(properties.get(names.TAGS), record.body)
                         if entry is not None:
-                            self._note(entry, acked)  # see take
+                            self._note_handled(entry, acked)  # see take
                     except BadBody:
                         continue  # written by a client
             end = start
             yield
 
     def _add(self, check_point: CheckPoint, queue_id: int, left: Callable[[], None]) -> None:
-        entry = _Open(check_point, check_point.acked, queue_id, left)
+        """Add an open check point, with the acknowledgements of its note; `left` is called once it
+        is done."""
+        entry = _OpenCheckPoint(check_point, check_point.acked, queue_id, left)
         note = self._notes.get(check_point.key)
         if note is not None:
-            entry.acked |= note.bits(check_point)
+            entry.acked |= note.acked_bits(check_point)
         self._open[check_point.key] = entry
-        self._look_at(entry, check_point.revive_ms)
+        self._schedule(entry, check_point.revive_ms)
 
-    def _take_acks(self, tag: str | None, body: Buffer) -> tuple[_Open | None, list[QueueOffset]]:
-        """Mark messages as handled; return the check point (None if it is done or unknown) and the
-        offsets of the handled messages."""
+    def _apply_acks(
+        self, tag: str | None, body: Buffer
+    ) -> tuple[_OpenCheckPoint | None, list[QueueOffset]]:
+        """Mark messages as handled by the acknowledgements in a record; return the check point
+        (None if it is done or unknown) and the offsets of the handled messages."""
         if tag not in (ACK_TAG, BATCH_ACK_TAG):
             return None, []
         ack = Acknowledgement.parse(body, tag == BATCH_ACK_TAG)
@@ -331,18 +345,23 @@ class PopEscape:
                 acked.append(queue_offset)
         return entry, acked
 
-    def _note(self, entry: _Open, acked: Sequence[QueueOffset]) -> Deferred[object]:
-        return self._notes.handled(entry.check_point, acked, entry.queue_id)
+    def _note_handled(
+        self, entry: _OpenCheckPoint, acked: Sequence[QueueOffset]
+    ) -> Deferred[object]:
+        """Note the handled messages of a check point in the journal; resolves once the note is on
+        disk."""
+        return self._notes.add_handled(entry.check_point, acked, entry.queue_id)
 
-    def _remember(self, key: CheckPointKey) -> None:
-        """Remember that the check point is done, in case it comes again: the progress of the timers
-        may be older."""
+    def _remember_done(self, key: CheckPointKey) -> None:
+        """Remember that the check point is done, in case its record comes again: the progress of
+        the timers may be older."""
         self._done[key] = None
         if len(self._done) > 2 * DONE_MAX * len(self._queues):
             self._done = dict.fromkeys(list(self._done)[DONE_MAX * len(self._queues) :])
 
     def _advance(self, queue_id: int) -> None:
-        """Move the progress over check points that are done, in the order of the queue."""
+        """Move the progress of the revive queue over check points that are done, in the order of
+        the queue."""
         queue, done = self._queues[queue_id], None
         while queue and (first := next(iter(queue))) not in self._open:
             done = queue.pop(first)
@@ -351,26 +370,33 @@ class PopEscape:
 
     # Messages that are sent
 
-    def _look_at(self, entry: _Open, at_ms: int) -> None:
+    def _schedule(self, entry: _OpenCheckPoint, at_ms: int) -> None:
+        """Schedule the check point for `at_ms`, the time at which its messages are due."""
         heapq.heappush(self._due, (at_ms, next(self._numbers), entry))
 
-    def _begin(self, entry: _Open) -> None:
-        """Send the messages of a check point that is due, unless it is another broker's."""
+    def _begin(self, entry: _OpenCheckPoint) -> None:
+        """Begin to send the messages of a check point that is due, unless it is another
+        broker's."""
         self._late_count += not entry.is_late
         entry.is_late = True
         if self._is_done(entry) or entry.check_point.key.broker_name == self._broker_name:
             self._window.start(entry)
         else:
             self._left -= 1
-            self._look_at(entry, self._now_ms + FOREIGN_PAUSE_MS)
+            self._schedule(entry, self._now_ms + FOREIGN_PAUSE_MS)
 
-    def _is_done(self, entry: _Open) -> bool:
+    def _is_done(self, entry: _OpenCheckPoint) -> bool:
+        """Whether each message of the check point is handled, or its topic or group was deleted
+        since the pop."""
         if self._copies.is_former(entry.check_point):
-            entry.acked = entry.whole  # other messages lie at its offsets now
-        return entry.acked == entry.whole
+            entry.acked = entry.all_bits  # other messages lie at its offsets now
+        return entry.acked == entry.all_bits
 
-    def _send_left(self, entry: _Open, failures: int) -> Deferred[bool | None] | None:
-        """Send the unacknowledged messages of a check point, a retry once all are answered."""
+    def _send_remaining(
+        self, entry: _OpenCheckPoint, failures: int
+    ) -> Deferred[bool | None] | None:
+        """Send the unacknowledged messages of a check point; resolves once all are answered, to
+        None if a retry is needed. No Deferred: there is nothing to send."""
         if self._is_done(entry):
             self._left -= 1
             self._finish(entry)
@@ -381,41 +407,47 @@ class PopEscape:
             if not entry.acked & 1 << index
         ]
         self._left -= len(sent)
-        return gather(sent).map(lambda _answered: entry.acked == entry.whole or None)
+        return gather(sent).map(lambda _answered: entry.acked == entry.all_bits or None)
 
     def _send(
-        self, entry: _Open, index: int, queue_offset: QueueOffset, failures: int
+        self, entry: _OpenCheckPoint, index: int, queue_offset: QueueOffset, failures: int
     ) -> Deferred[None]:
+        """Send the message with that index in the check point; its result is applied before the
+        Deferred resolves."""
         key = entry.check_point.key
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
-        took = partial(self._took, entry, index)
+        took = partial(self._on_arrival, entry, index)
         if record is None or units[0].queue_offset != queue_offset:
             # Retention removed it; or the replica that gave it out had more of the log.
             is_removed = queue_offset < self._store.max_queue_offset(key.topic, key.queue_id)
             return Deferred.resolved(is_removed or None).map(took)
-        message, home = self._copies.leaving(record, entry.check_point)
+        message, home = self._copies.copy_for_other_master(record, entry.check_point)
         return self._escape.send(message, failures, home=home).map(took)
 
-    def _took(self, entry: _Open, index: int, arrival: object) -> None:
+    def _on_arrival(self, entry: _OpenCheckPoint, index: int, arrival: object) -> None:
+        """Mark a message as handled, because it has arrived at another master (`arrival` is not
+        None)."""
         if arrival is not None and self._open.get(entry.check_point.key) is entry:
             entry.acked |= 1 << index
-            self._note(entry, entry.check_point.queue_offsets()[index : index + 1])
+            self._note_handled(entry, entry.check_point.queue_offsets()[index : index + 1])
 
-    def _finish(self, entry: _Open, *_arrival: object) -> None:
-        """Forget a check point: each of its messages is acknowledged or has arrived."""
+    def _finish(self, entry: _OpenCheckPoint, *_arrival: object) -> None:
+        """Forget a check point: each of its messages is acknowledged or has arrived at another
+        master."""
         key = entry.check_point.key
         if self._open.pop(key, None) is entry:
             self._late_count -= 1
-            self._remember(key)
+            self._remember_done(key)
             entry.left()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing: a check point that came from a note holds back no progress."""
 
 
 def _check_time(check_point: CheckPoint, known_ms: int) -> None:
-    """Refuse a check point due too late, which a client may have written; raises BadBody."""
+    """Raise BadBody for a check point that is due too late after `known_ms`: a client may have
+    written it."""
     if check_point.revive_ms > known_ms + FOREIGN_MS:
         raise BadBody(f"the check point's time {check_point.revive_ms} is too late")

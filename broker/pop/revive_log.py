@@ -31,9 +31,9 @@ def revive_topic(cluster: str) -> str:
 
 
 class ReviveLog:
-    """Writes to the revive topic of a cluster; while the notes are in use they replace the log.
-    Times are epoch ms. Each result is PUT_OK once the record is as safe as a send, else the status
-    of the failure."""
+    """Writes check points and acknowledgements to the revive topic of a cluster; an acting
+    replica's go into the notes of ActingJournal in its place. Times are epoch ms. Each result is
+    PUT_OK once the record is as safe as a send, else the status of the failure."""
 
     def __init__(
         self,
@@ -107,6 +107,8 @@ class ReviveLog:
         now_ms: int,
         delivered_ms: int | None = None,
     ) -> Deferred[PutStatus]:
+        """Append a record that is due at `due_ms` now, through the timers or at once; resolves with
+        its status."""
         if names.PROPERTY_SEPARATOR in key:
             # a group whose name came from a file
             return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)

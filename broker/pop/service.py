@@ -32,7 +32,7 @@ from turbopump.broker.pop.revive import READ_MAX, WRITES_MAX, ReviveQueue
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import PopWaiters
-from turbopump.broker.tables.consumer_lag import Held
+from turbopump.broker.tables.consumer_lag import UnackedPops
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.types import PutStatus
 from turbopump.net.transport.fair_scheduler import Steps
@@ -163,11 +163,12 @@ class PopService:
 
     @property
     def acts(self) -> bool:
-        """Whether this replica pops for its missing master."""
+        """Whether this broker is a replica that pops for its missing master."""
         return self.notes.in_use
 
     @property
     def _serves(self) -> bool:
+        """Whether this broker serves pops: as the master, or as an acting replica."""
         return self._role.is_master or self.acts
 
     def step(self, now_ms: int) -> bool:
@@ -175,22 +176,22 @@ class PopService:
         sending unacknowledged messages to other masters on an acting replica. Returns whether to
         call again at once."""
         if self._led and (not self._serves or self._acted != self.acts):
-            self._stop()
+            self._end_serving()
         while len(self.queues) < self.log.queue_count():
             self.queues.append(self._queue_of(len(self.queues)))
         if not self._role.is_master:
             self._drain.stop()
             self._held_ms = None
             for queue in self.queues:
-                queue.bound()
+                queue.remember_end()
             if self.acts:
                 # so that acknowledgements are noted before due messages are sent away
                 self.acks.flush()
-                self._is_ready()
+                self._recover_step()
             return self.escaping.step(now_ms)
         self.escaping.stop()
         holds = self._holds(now_ms)
-        if not self._is_ready():
+        if not self._recover_step():
             return not self._waits
         while self._wakes and self._wakes[0][0] <= now_ms:
             wake = heapq.heappop(self._wakes)
@@ -213,13 +214,13 @@ class PopService:
         self._first += 1  # rotate, so that each queue gets its turn when all of them are late
         return more or writes <= 0
 
-    def held(self, topic: str, group: str) -> Held:
+    def unacked_pops(self, topic: str, group: str) -> UnackedPops:
         """Return the counts of messages of that topic name (a retry topic is another) that the
         group has popped and not acknowledged, at present."""
         now_ms = self.now_ms()
         found = self.in_flight.count_of(group, topic, now_ms)
         ordered = self.orders.unacknowledged_count(topic, group, now_ms)
-        return Held(max(found.messages, ordered), ordered, found.oldest)
+        return UnackedPops(max(found.messages, ordered), ordered, found.oldest)
 
     def behind_ms(self, now_ms: int) -> int:
         """Return how late revival is at `now_ms`, in ms, in the latest revive queue; 0 if nothing
@@ -232,11 +233,12 @@ class PopService:
         `ready` starts and completes it."""
         return self._recovery is None
 
-    def ready(self) -> Steps[bool]:
-        """Run recovery before a pop, in steps. The generator returns False if it cannot go on now,
-        because records of earlier hand-outs are not confirmed or notes of replicas are not in the
-        log: nothing may be popped. It returns True at once on a broker that does not serve."""
-        while self._serves and not self._is_ready():
+    def ensure_recovered(self) -> Steps[bool]:
+        """Run the recovery before a pop, in steps. The generator returns False if the recovery
+        cannot go on now, because records of earlier hand-outs are not confirmed or notes of
+        replicas are not in the log: nothing may be popped. It returns True once the recovery is
+        complete, and at once on a broker that does not serve."""
+        while self._serves and not self._recover_step():
             if self._waits:
                 return False
             yield
@@ -249,8 +251,9 @@ class PopService:
             self._held_ms = now_ms
         return not self._drain.step(now_ms) or self.others_first()
 
-    def _is_ready(self) -> bool:
-        """Run one step of the recovery of earlier hand-outs; return whether it is complete."""
+    def _recover_step(self) -> bool:
+        """Run one step of the recovery of earlier hand-outs; return whether the recovery is
+        complete."""
         if not self._led:
             if self._role.is_master and len(self.notes):
                 self._waits = True  # the notes of replicas must be in the log first
@@ -265,9 +268,9 @@ class PopService:
             self.waiters.release_all()  # their clients ask again, now that recovery is complete
         return waits is None
 
-    def _stop(self) -> None:
-        """Stop serving: this broker is no longer the master, or this replica no longer acts or
-        became the master."""
+    def _end_serving(self) -> None:
+        """Clear the state of serving, because this broker is no longer the master, or this replica
+        no longer acts or became the master."""
         self._led, self._recovery = False, None
         self._settled.forget()
         self._wakes.clear()

@@ -191,20 +191,25 @@ class PopWaiters:
 
     @staticmethod
     def _key(waiter: PopWaiter, topic: str) -> _Key:
+        """The key under which the waiter waits for arrivals in `topic`: topic, group and queue
+        id."""
         # in a retry topic a pop waits for any queue
         return topic, waiter.group, waiter.queue_id if topic == waiter.topics[0] else -1
 
     def _ask_to_wake(self) -> None:
+        """Have `wake_waiters` called soon, unless that is requested already."""
         if not self._woken:
             self._woken = True
             self._wake()
 
     def _finish(self, waiter: PopWaiter) -> None:
+        """End the wait of a pop by a last attempt, which answers it."""
         answered = waiter.attempt(None)
         assert answered, "a final attempt must answer"
         self._remove(waiter)
 
     def _remove(self, waiter: PopWaiter) -> None:
+        """Remove a waiter from all indexes, if it waits."""
         if not waiter.waiting:
             return
         waiter.waiting = False
@@ -220,6 +225,7 @@ class PopWaiters:
             del self._by_owner[waiter.owner]
 
     def _forget_key(self, key: _Key, waiter: PopWaiter) -> None:
+        """Remove a waiter from the index of one key."""
         waiters = self._by_key[key]
         del waiters[waiter]
         if not waiters:

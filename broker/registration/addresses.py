@@ -20,8 +20,8 @@ class StartError(TurbopumpError):
     """The broker cannot start; the message is a sentence for the operator."""
 
 
-def why_not(host: str, port: int, error: Exception) -> str:
-    """The sentence for the operator after `error`, with which listening on `host` and `port`
+def listen_error_text(host: str, port: int, error: Exception) -> str:
+    """Return the sentence for the operator after `error`, with which listening on `host` and `port`
     failed."""
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return f"port {port} (or {port - VIP_DISTANCE}, its VIP port) is in use at {host}"
@@ -29,8 +29,9 @@ def why_not(host: str, port: int, error: Exception) -> str:
 
 
 async def ip_of(host: str) -> str:
-    """The IP address, as text, for the records of a broker whose brokerIP1 is `host`: a name, which
-    is looked up, or an address. IPv4 is preferred, as in Java's InetAddress. Raises StartError."""
+    """Return the IP address, as text, for the records of a broker whose brokerIP1 is `host`: a
+    name, which is looked up, or an address. IPv4 is preferred, as in Java's InetAddress. Raises
+    StartError."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -35,22 +35,22 @@ UNREGISTER_MS = 1_000
 """Maximum time that a stop waits for name servers, in ms."""
 
 
-class _Elsewhere(Protocol):
-    """Runs work on a disk thread."""
+class _RunOnThread(Protocol):
+    """A function that runs work on a disk thread."""
 
     def __call__(self, work: Callable[[], Command]) -> Coroutine[None, None, Command]:
-        """The result of `work`; raises OSError."""
+        """Return the result of `work`; raises OSError."""
 
 
 class NameServers:
-    """Sender of the registrations, on the running loop. Loop thread only. Failures raise nothing:
-    they are logged when they change, and the registration is repeated."""
+    """Sends the registrations at the name servers, on the running loop. Loop thread only. Failures
+    raise nothing: they are logged when they change, and the registration is repeated."""
 
     def __init__(
         self,
         registration: Registration,
         client: Client,
-        run_on_thread: _Elsewhere,
+        run_on_thread: _RunOnThread,
         now_ms: Callable[[], int],
         timeout_ms: int,
         may: Callable[[], bool],
@@ -77,20 +77,20 @@ class NameServers:
         self._ended = False
         self._complaints: dict[str, str] = {}
         self._watched: set[str] = set()
-        self._watch(registration.servers)
+        self._watch_connections(registration.servers)
 
     def reconfigure(self, timeout_ms: int) -> None:
         """Set a new time-out for registrations, and let Registration read its settings again; new
         name servers are registered at in the loop's next turn."""
         self._timeout_ms = timeout_ms
-        self._watch(self._registration.reconfigure())
+        self._watch_connections(self._registration.reconfigure())
         self._tick_soon()
 
-    def _watch(self, servers: Sequence[NameServerState]) -> None:
-        """Have lost connections reported, once for each address."""
+    def _watch_connections(self, servers: Sequence[NameServerState]) -> None:
+        """Have a lost connection to any of these name servers reported, once for each address."""
         for address in [one.address for one in servers if one.address not in self._watched]:
             self._watched.add(address)
-            self._client.on_lost(address, partial(self._lost, address))
+            self._client.on_lost(address, partial(self._on_connection_lost, address))
 
     def changed(self, topics: Sequence[str]) -> Deferred[None]:
         """Register changed topics at all name servers, in the loop's next turn (an empty list: all
@@ -113,11 +113,13 @@ class NameServers:
             if server.address not in self._beating:
                 self._beating.add(server.address)
                 beat = request(old=self._is_old(server.address))
-                task = self._loop.create_task(self._beat(server.address, beat, timeout_ms))
+                task = self._loop.create_task(
+                    self._send_heartbeat(server.address, beat, timeout_ms)
+                )
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _beat(self, address: str, request: Command, timeout_ms: int) -> None:
+    async def _send_heartbeat(self, address: str, request: Command, timeout_ms: int) -> None:
         """Send a heartbeat. A failure is ignored, because the next heartbeat follows; the
         registration reports problems."""
         try:
@@ -132,15 +134,15 @@ class NameServers:
         if self._ended or not self._may():
             return
         for server in self._registration.servers:
-            work = server.take(self._steady_ms())
+            work = server.take_due(self._steady_ms())
             if work is not None:
                 task = self._loop.create_task(self._register(server, work))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def first(self) -> None:
-        """Wait until the registrations in progress are answered or have failed, at most
-        FIRST_REGISTRATION_MS; to be called after the first `tick`."""
+    async def await_first_registrations(self) -> None:
+        """Wait until the first registrations, which are in progress, are answered or have failed,
+        at most FIRST_REGISTRATION_MS; to be called after the first `tick`."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
 
@@ -169,19 +171,22 @@ class NameServers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _lost(self, address: str) -> None:
+    def _on_connection_lost(self, address: str) -> None:
+        """Handle a lost connection to a name server: register there again."""
         server = self._registration.find(address)
         if not self._ended and server is not None:
-            server.lost(self._steady_ms())
+            server.on_connection_lost(self._steady_ms())
             self._on_lost()
             self._tick_soon()
 
     def _tick_soon(self) -> None:
+        """Call `tick` in the loop's next turn."""
         if self._soon is None:
             # Not at once: changes by a handler in a single turn go into a single registration.
             self._soon = self._loop.call_soon(self.tick)
 
     async def _register(self, server: NameServerState, work: Work) -> None:
+        """Connect to a name server, send the registration `work`, and apply its outcome."""
         outcome = RegistrationOutcome.REFUSED
         try:
             # Connect first: without a connection a large request would be made in vain, once a

@@ -68,7 +68,7 @@ class Work:
 
 
 class RegistrationOutcome(Enum):
-    """Outcome of a registration."""
+    """Outcome of a registration sent to a name server."""
 
     TAKEN = auto()
     """The name server accepted the registration."""
@@ -80,6 +80,9 @@ class RegistrationOutcome(Enum):
 
 @dataclass(slots=True)
 class _Waiter:
+    """A change that waits for its registration at a name server, until the deadline at the
+    latest."""
+
     later: Deferred[None]
     deadline_ms: int
 
@@ -113,9 +116,9 @@ class NameServerState:
     _sent: list[_Waiter] = field(default_factory=list)
 
     def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
-        """Record changed topics (an empty list: all) for the next `take`. Resolves when this name
-        server has them or a full registration has failed, after MAX_WAIT_MS at the latest; at once
-        if the last full registration failed."""
+        """Record changed topics (an empty list: all) for the next `take_due`. Resolves when this
+        name server has them or a full registration has failed, after MAX_WAIT_MS at the latest; at
+        once if the last full registration failed."""
         later: Deferred[None] = Deferred()
         if not topics:
             self._next_full_ms = min(self._next_full_ms, now_ms)
@@ -126,10 +129,10 @@ class NameServerState:
             self._waiting.append(_Waiter(later, now_ms + MAX_WAIT_MS))
         return later
 
-    def take(self, now_ms: int) -> Work | None:
-        """The registration to send now, after which nothing is due until `answered` is called; None
-        if nothing is due. Also resolves changes that have waited for MAX_WAIT_MS; to be called
-        several times a second."""
+    def take_due(self, now_ms: int) -> Work | None:
+        """Return the registration to send now, after which nothing is due until `answered` is
+        called; None if nothing is due. Also resolves changes that have waited for MAX_WAIT_MS; to
+        be called several times a second."""
         self._give_up_waiting(now_ms)
         if self._busy:
             return None
@@ -149,8 +152,8 @@ class NameServerState:
         return work
 
     def answered(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
-        """Apply the outcome of the registration `work` that `take` returned: schedule the next one,
-        and resolve the changes in it unless it must be repeated as a full registration."""
+        """Apply the outcome of the registration `work` that `take_due` returned: schedule the next
+        one, and resolve the changes in it unless it must be repeated as a full registration."""
         self._busy = False
         if outcome is RegistrationOutcome.TAKEN:
             self._failures = self._refusals = 0
@@ -171,21 +174,18 @@ class NameServerState:
             self._next_full_ms = now_ms
             self._waiting, self._sent = self._sent + self._waiting, []
 
-    def lost(self, now_ms: int) -> None:
+    def on_connection_lost(self, now_ms: int) -> None:
         """Make a full registration due, now or RETRY_MS after the last, because the connection was
-        lost: the name server was restarted, or forgets this broker.
-
-        RocketMQ's name server forgets a broker whose connection it sees closed, with a delay and
-        perhaps after the new registration (BatchUnregistrationService): a further registration
-        follows RETRY_MS later. This is also the minimum interval for a name server that closes each
-        connection.
-        """
+        lost: the name server was restarted, or forgets this broker. RocketMQ's name server forgets
+        a broker whose connection it sees closed, with a delay and perhaps after the new
+        registration (BatchUnregistrationService): a further registration follows RETRY_MS later.
+        This is also the minimum interval for a name server that closes each connection."""
         self._registered = False
         self._lost = True
         again_ms = max(now_ms, self._last_full_ms + RETRY_MS)
         self._next_full_ms = min(self._next_full_ms, again_ms)
 
-    def left(self) -> None:
+    def on_removed(self) -> None:
         """Resolve all pending changes, because the name server was removed from the
         configuration."""
         for waiter in [*self._sent, *self._waiting]:
@@ -194,6 +194,8 @@ class NameServerState:
         self._sent, self._waiting = [], []
 
     def _retry_ms(self, outcome: RegistrationOutcome) -> int:
+        """The pause in ms before the next registration after this outcome; it grows with
+        refusals."""
         if outcome is RegistrationOutcome.UNREACHED:
             self._refusals = 0
             return RETRY_MS
@@ -202,12 +204,14 @@ class NameServerState:
         return delay_ms
 
     def _resolve_sent(self) -> None:
+        """Resolve the changes in the registration that was sent."""
         sent, self._sent = self._sent, []
         for waiter in sent:
             if not waiter.later.done:
                 waiter.later.resolve(None)
 
     def _give_up_waiting(self, now_ms: int) -> None:
+        """Resolve the changes whose deadline has passed."""
         for waiter in [*self._sent, *self._waiting]:
             if now_ms >= waiter.deadline_ms and not waiter.later.done:
                 waiter.later.resolve(None)
@@ -215,10 +219,9 @@ class NameServerState:
 
 
 class Registration:
-    """The broker's registration at every configured name server. Loop thread only.
-
-    A broker whose role has changed registers again under its new id: `changed` without topics.
-    """
+    """The broker's registration at every configured name server: its schedule and its requests.
+    Loop thread only. A broker whose role has changed registers again under its new id: `changed`
+    without topics."""
 
     def __init__(
         self,
@@ -242,7 +245,7 @@ class Registration:
         self._topics = topics
         self._address = address
         self._broker_id = broker_id
-        self.servers = [self._new(address) for address in config.namesrv_addr]
+        self.servers = [self._new_state(address) for address in config.namesrv_addr]
         """The configured name servers, in the order of namesrvAddr; replaced by `reconfigure`."""
 
     def reconfigure(self) -> list[NameServerState]:
@@ -254,10 +257,10 @@ class Registration:
         """
         before = {server.address: server for server in self.servers}
         addresses = dict.fromkeys(self._config.namesrv_addr)
-        added = [self._new(address) for address in addresses if address not in before]
+        added = [self._new_state(address) for address in addresses if address not in before]
         for address, server in before.items():
             if address not in addresses:
-                server.left()
+                server.on_removed()
         known = before | {server.address: server for server in added}
         self.servers = [known[address] for address in addresses]
         for server in self.servers:
@@ -266,15 +269,18 @@ class Registration:
         return added
 
     def find(self, address: str) -> NameServerState | None:
-        """The name server at the address `host:port`, None if it is not configured."""
+        """Return the state of the name server at the address `host:port`, None if it is not
+        configured."""
         return next((one for one in self.servers if one.address == address), None)
 
-    def _new(self, address: str) -> NameServerState:
+    def _new_state(self, address: str) -> NameServerState:
+        """Make the state of a name server."""
         single = self._config.enable_single_topic_register
         return NameServerState(address, self._period_ms, single)
 
     @property
     def _period_ms(self) -> int:
+        """Interval of full registrations in ms (registerNameServerPeriod, within bounds)."""
         return min(max(self._config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
 
     def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
@@ -300,6 +306,8 @@ class Registration:
     def _request(
         self, version: DataVersion, table: dict[str, TopicConfig], *, full: bool
     ) -> Command:
+        """Make the request with these topics, their permissions limited by brokerPermission; not
+        `full`: of changed topics only."""
         mask = self._config.broker_permission
         if mask & (PERM_READ | PERM_WRITE) != PERM_READ | PERM_WRITE:
             table = {name: replace(one, perm=one.perm & mask) for name, one in table.items()}

@@ -56,8 +56,9 @@ SCHEDULE_TOPIC."""
 
 
 class DelayedMessages:
-    """Delivers due messages, level by level (RocketMQ: ScheduleMessageService). Loop thread only;
-    times are epoch ms. A progress maps each level (from 1) to the queue offset to deliver next."""
+    """The delay levels of a broker: delivers due messages, level by level (RocketMQ:
+    ScheduleMessageService). Loop thread only; times are epoch ms. A progress maps each level (from
+    1) to the queue offset to deliver next."""
 
     def __init__(
         self,
@@ -123,20 +124,21 @@ class DelayedMessages:
         self.durable.settle()
         return dict(self.durable.safe)
 
-    def merged(
+    def progress_to_adopt(
         self, progress: dict[int, QueueOffset], version: DataVersion
     ) -> dict[int, QueueOffset]:
-        """Return the progress to adopt if the master's is `progress`; nothing is changed. It is
-        `progress`, unless `version` is older than the version here: then each level gets the higher
-        offset (I13). A master that is back may have an older version: while this replica acted, it
-        sent messages to other masters, and its own master asks for that progress later (RIP-32)."""
+        """Return the progress that a replica should adopt if its master's is `progress`; nothing is
+        changed. It is `progress`, unless `version` is older than the version here: then each level
+        gets the higher offset (I13). A master that is back may have an older version: while this
+        replica acted, it sent messages to other masters, and its own master asks for that progress
+        later (RIP-32)."""
         if not is_older(version, self.durable.data_version):
             return progress
         current = self.durable.current
         more = {level: at for level, at in progress.items() if at > current.get(level, 0)}
         return current | more
 
-    def truncated(self) -> None:
+    def on_truncated(self) -> None:
         """Make this replica accept any version of the master's progress: its log was cut, or starts
         again, and deliveries in it may be gone. The progress itself stays until the master's is
         adopted."""
@@ -154,8 +156,8 @@ class DelayedMessages:
         """Deliver due messages into this log, at most MAX_PER_STEP; call again at once after True.
         A replica leaves this to its master, or sends them to other masters while it acts."""
         if not self._role.is_master:
-            self.durable.take_coming()
-            return self._step_elsewhere(now_ms)
+            self.durable.take_awaited()
+            return self._step_escape(now_ms)
         self._stop_escaping()
         budget, self._left = MAX_PER_STEP, BYTES_PER_STEP
         for level in range(1, self._level_count() + 1):
@@ -169,7 +171,9 @@ class DelayedMessages:
         queue_ids = self._store.queue_ids(SCHEDULE_TOPIC)
         return max(len(self._delays_ms), min(max(queue_ids, default=-1) + 1, MAX_LEVELS))
 
-    def _step_elsewhere(self, now_ms: int) -> bool:
+    def _step_escape(self, now_ms: int) -> bool:
+        """Send due messages to other masters while this replica acts; else end that. Returns
+        whether to call again at once."""
         if not (self._role.is_acting and self._escape.is_on):
             self._stop_escaping()
             return False
@@ -182,6 +186,7 @@ class DelayedMessages:
         return self._escaping.step(self._level_count(), now_ms)
 
     def _stop_escaping(self) -> None:
+        """Stop sending messages to other masters, if this replica does."""
         if self._escaping is not None:
             self._escaping.stop()
             self._escaping = None
@@ -217,13 +222,15 @@ class DelayedMessages:
             self._files.save(FILE_NAME, self._to_json(kept.safe))
 
     def _to_json(self, progress: dict[int, QueueOffset]) -> dict[str, Any]:
+        """The content of delayOffset.json for a progress."""
         return {
             "dataVersion": self.durable.data_version.to_json(),
             "offsetTable": RawKeys(sorted(progress.items())),
         }
 
     def _deliver_level(self, level: int, budget: int, now_ms: int) -> int:
-        """Deliver one level's due messages; return how many were examined."""
+        """Deliver a level's due messages, at most `budget` of them; return how many were
+        examined."""
         queue_id = level - 1
         high = self._store.max_queue_offset(SCHEDULE_TOPIC, queue_id)
         known = self.durable.current.get(level)
@@ -246,14 +253,15 @@ class DelayedMessages:
         return done
 
     def _advance(self, level: int, at: QueueOffset, done: int, now_ms: int) -> None:
+        """Set the progress of a level to queue offset `at`, after `done` more deliveries."""
         self.durable.current = self.durable.current | {level: at}
-        if self._counts(done):
+        if self._makes_version(done):
             self.durable.data_version = self.durable.versions.next(
                 self.durable.data_version, now_ms
             )
 
-    def _counts(self, done: int) -> bool:
-        """Whether `done` more deliveries make a new version."""
+    def _makes_version(self, done: int) -> bool:
+        """Whether `done` more deliveries make a new version of the progress; they are counted."""
         before = self._steps // self._version_step
         self._steps += done
         return self._steps // self._version_step > before
@@ -261,15 +269,15 @@ class DelayedMessages:
     # Interface of level_escape.py
 
     def position(self, level: int) -> QueueOffset:
-        """Return the first queue offset of a level that is not known to be delivered, or the first
-        that retention has left."""
+        """Return the first queue offset of a level that is not known to be delivered, or the
+        queue's first offset if retention has removed that message."""
         low = self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1)
         return QueueOffset(max(self.durable.current.get(level, 0), low))
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
-        """Whether the message's time has come at `now_ms`, or the clock was set back to before its
-        store time, also for a message that cannot be read. messageDelayLevel may have had a longer
-        delay at its store time."""
+        """Whether the time of the level's message has come at `now_ms`, or the clock was set back
+        to before its store time, also for a message that cannot be read. messageDelayLevel may have
+        had a longer delay at its store time."""
         due_ms = unit.tags_code
         if due_ms <= now_ms:
             return True
@@ -279,8 +287,8 @@ class DelayedMessages:
         return record is None or now_ms < record.store_timestamp_ms
 
     def message_of(self, unit: QueueUnit) -> NewMessage | None:
-        """Return the waiting message for its consumers, with a queue id that its topic has; None:
-        it can never be delivered, which is counted or logged."""
+        """Return the waiting message of a unit in the form for its consumers, with a queue id that
+        its topic has; None: it can never be delivered, which is counted or logged."""
         log_offset = unit.log_offset
         record = self._store.record_of(unit)
         if record is None:
@@ -289,7 +297,7 @@ class DelayedMessages:
             else:
                 logger.error("delayed message at %d cannot be read: dropped", log_offset)
             return None
-        message = _delivered(record)
+        message = _message_for_consumers(record)
         if message is None:
             logger.warning("delayed message at %d names no topic and queue: dropped", log_offset)
         else:
@@ -302,11 +310,12 @@ class DelayedMessages:
         current, version = self.durable.current, self.durable.data_version
         done = at - self.position(level)
         self.durable.delivered_elsewhere(current | {level: at})
-        if self._counts(done):
+        if self._makes_version(done):
             self.durable.data_version = version.next(now_ms, version.state_version)
 
     def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
-        """Append the waiting message to its target queue; False to try again later."""
+        """Append the waiting message of a unit to its target queue; return True if it is done,
+        False to try again later."""
         message = self.message_of(unit)
         if message is None:
             return True
@@ -339,11 +348,10 @@ def read_progress(value: Any) -> tuple[dict[int, QueueOffset], DataVersion]:
     return progress, version
 
 
-def _delivered(record: Record) -> NewMessage | None:
-    """Return the message for its consumers (RocketMQ: messageTimeUp); None if it has no target.
-
-    DELAY, REAL_TOPIC and REAL_QID stay in its properties, as consumers of RocketMQ see them.
-    """
+def _message_for_consumers(record: Record) -> NewMessage | None:
+    """Return the waiting message in the form for its consumers (RocketMQ: messageTimeUp); None if
+    it has no target. DELAY, REAL_TOPIC and REAL_QID stay in its properties, as consumers of
+    RocketMQ see them."""
     properties = decode_properties(record.properties)
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic == HALF_TOPIC or not _INT.fullmatch(queue):

@@ -19,7 +19,7 @@ Tests: tests/unit/broker/scheduled/test_timers.py, tests/unit/broker/scheduled/t
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from turbopump.broker.tables.data_versions import Versions, is_older
+from turbopump.broker.tables.data_versions import VersionRules, is_older
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset
@@ -29,15 +29,18 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
-class _Coming(Generic[P]):
+class _AwaitedProgress(Generic[P]):
+    """A master's progress that a replica adopts once its log is confirmed up to `log_end`."""
+
     progress: P
     version: DataVersion
     log_end: LogOffset
 
 
 class DurableProgress(Generic[P]):
-    """See the module. Progress values are immutable. Loop thread only; times are epoch ms, and
-    nothing here writes a file."""
+    """The progress of deliveries of delay levels or timers, and the part of it that is safe to
+    publish and to save, because the deliveries survive any crash and change of master. Progress
+    values are immutable. Loop thread only; times are epoch ms, and nothing here writes a file."""
 
     def __init__(self, store: Store, role: Role, begin: P) -> None:
         self._store = store
@@ -49,12 +52,12 @@ class DurableProgress(Generic[P]):
         self.saved: P | None = begin
         """The content of the file; None if unknown."""
         self._candidate: tuple[P, LogOffset] | None = None
-        self._coming: _Coming[P] | None = None
+        self._coming: _AwaitedProgress[P] | None = None
         self._adopted: tuple[P, LogOffset] | None = None
         self._left_at: LogOffset | None = None
         self.data_version = DataVersion()
         """Version of `current`; the owner sets it after deliveries."""
-        self.versions = Versions()
+        self.versions = VersionRules()
         """Whether this broker counts versions itself, or follows a master."""
 
     def load(self, progress: P, version: DataVersion) -> None:
@@ -99,6 +102,7 @@ class DurableProgress(Generic[P]):
         self._left_at = self._copied_end()
 
     def _copied_end(self) -> LogOffset:
+        """The log offset up to which the log is confirmed and has enough copies."""
         return LogOffset(min(self._store.confirm_log_offset, self._role.safe_end()))
 
     def settle_last(self) -> None:
@@ -119,16 +123,16 @@ class DurableProgress(Generic[P]):
 
     def adopt(self, progress: P, version: DataVersion, log_end: LogOffset) -> None:
         """Adopt a progress that the master had when its log ended at `log_end` at most. It becomes
-        current once this log has that much, confirmed, at a later `take_coming`: before that,
+        current once this log has that much, confirmed, at a later `take_awaited`: before that,
         deliveries may be missing here. Ignored while an earlier progress is awaited."""
         if self._coming is None:  # an older awaited progress arrives sooner than a newer one
-            self._coming = _Coming(progress, version, log_end)
-        self.take_coming()
+            self._coming = _AwaitedProgress(progress, version, log_end)
+        self.take_awaited()
 
-    def take_coming(self) -> bool:
+    def take_awaited(self) -> bool:
         """Make the awaited progress current if this log is confirmed up to its end; return whether
         that happened. The data version is raised, never lowered."""
-        return self._take(self._store.confirm_log_offset)
+        return self._take_if_covered(self._store.confirm_log_offset)
 
     def delivered_elsewhere(self, progress: P) -> None:
         """Set the current progress of an acting replica: other masters have the deliveries before
@@ -153,14 +157,16 @@ class DurableProgress(Generic[P]):
     def lead(self) -> None:
         """Begin to deliver as the master: the awaited progress becomes current if this log has its
         deliveries, confirmed or not, and is dropped otherwise. The log is not cut again."""
-        self._take(self._store.max_log_offset)
+        self._take_if_covered(self._store.max_log_offset)
         self._coming = self._adopted = None
 
-    def forget_coming(self) -> None:
+    def drop_awaited(self) -> None:
         """Drop the awaited progress: its master is no longer followed."""
         self._coming = None
 
-    def _take(self, ours: LogOffset) -> bool:
+    def _take_if_covered(self, ours: LogOffset) -> bool:
+        """Make the awaited progress current if this log, which counts up to `ours`, has its
+        deliveries; return whether that happened."""
         coming = self._coming
         if coming is None or ours < coming.log_end:
             return False

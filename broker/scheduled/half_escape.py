@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.retry_window import QueueWindow
-from turbopump.broker.scheduled.half_messages import moved, unique_key
+from turbopump.broker.scheduled.half_messages import half_for_other_master, unique_key
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
 from turbopump.broker.scheduled.transactions import Half, Transactions
 from turbopump.broker.tables.offsets import OffsetTable
@@ -53,22 +53,24 @@ WAITING_MAX: Final = 1_000
 """Maximum number of requests that wait until their half message has moved."""
 
 
-class _Place(NamedTuple):
-    """The master that has a half message now, and the request that ends it there."""
+class _MovedHalf(NamedTuple):
+    """The master that has a moved half message now, and the request that ends the transaction
+    there."""
 
     address: str
     request: EndTransactionRequest
 
     @property
     def size(self) -> int:
-        """Size in memory, in bytes."""
+        """Size of this entry in memory, in bytes."""
         request = self.request
         texts = request.producer_group, request.msg_id or "", request.transaction_id or ""
         return MOVED_SIZE + kept_size(self.address, *texts)
 
 
 class HalfEscape:
-    """See the module. Loop thread only; times are epoch ms."""
+    """Half messages on a replica that acts for its master: sends them to other masters, and
+    forwards the ends of their transactions there. Loop thread only; times are epoch ms."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class HalfEscape:
         self._offsets, self._escape = offsets, escape
         self._acts = False
         self._window: QueueWindow[Arrival] | None = None
-        self._places: dict[QueueOffset, _Place] = {}
+        self._places: dict[QueueOffset, _MovedHalf] = {}
         self._places_size = 0
         self._waiting: dict[QueueOffset, list[Callable[[], None]]] = {}
         self._waiting_count = 0
@@ -94,19 +96,20 @@ class HalfEscape:
         return self._role.is_acting and not self._role.is_master and self._escape.is_on
 
     def stop(self) -> None:
-        """Stop acting and forget the places; answers to messages on their way are ignored, and
-        waiting requests to end transactions are answered. No effect if it does not act."""
+        """End the work of an acting replica and forget where half messages are; answers to messages
+        on their way are ignored, and waiting requests to end transactions are answered. No-op if
+        this replica does not act."""
         if self._acts:
             if self._window is not None:
-                self._window.stop()
+                self._window.clear()
             self._acts, self._window = False, None
             self._places.clear()
             self._places_size = 0
-            self._wake(list(self._waiting))
+            self._continue_requests(list(self._waiting))
             self._transactions.role_changed()
 
     def step(self, now_ms: int) -> bool:
-        """Send open half messages, the first ones after the outcomes are read; call it only while
+        """Send open half messages; before the first ones the outcomes are read. Call it only while
         `is_on`. Returns whether to call again at once."""
         transactions = self._transactions
         if not self._acts:
@@ -114,15 +117,16 @@ class HalfEscape:
             transactions.role_changed()
         if self._window is None and transactions.outcomes is not None and transactions.is_ready:
             first = QueueOffset(transactions.current_outcomes.base)
-            self._window = QueueWindow(self._escape, self._send, self._arrived, first, WINDOW)
+            self._window = QueueWindow(self._escape, self._send, self._on_arrival, first, WINDOW)
         if self._window is None:
-            return transactions.read()
+            return transactions.read_outcomes()
         self._window.retry(AGAIN_PER_STEP)
-        more = self._begin(self._window)
-        self._advance(self._window, now_ms)
+        more = self._send_next(self._window)
+        self._commit_progress(self._window, now_ms)
         return more
 
-    def _begin(self, window: QueueWindow[Arrival]) -> bool:
+    def _send_next(self, window: QueueWindow[Arrival]) -> bool:
+        """Send the next open half messages; return whether there may be more."""
         end = self._store.max_queue_offset(HALF_TOPIC, HALF_QUEUE_ID)
         for _ in range(READ_PER_STEP):
             number = window.next
@@ -130,12 +134,13 @@ class HalfEscape:
                 return False
             if self._transactions.current_outcomes.get(number) is not TransactionOutcome.OPEN:
                 window.skip_to(number + 1)
-            elif not self._look_at(window, number):
+            elif not self._send_if_open(window, number):
                 return False
         return True
 
-    def _look_at(self, window: QueueWindow[Arrival], number: QueueOffset) -> bool:
-        """Send an open half message, or pass an ended one; False if its state is not known yet."""
+    def _send_if_open(self, window: QueueWindow[Arrival], number: QueueOffset) -> bool:
+        """Send the half message at queue offset `number` if it is open, skip it if its transaction
+        has ended; False if that is not known yet, else True."""
         half = self._transactions.half_at(number)
         found = None if half is None else self._transactions.outcome(half, asks_index=True)
         if half is not None and found is None:
@@ -144,54 +149,61 @@ class HalfEscape:
             window.start_next()
         else:
             window.skip_to(number + 1)
-            self._gone(number)
+            self._mark_done(number)
         return True
 
     def _send(self, number: QueueOffset, failures: int) -> Deferred[Arrival | None] | None:
+        """Send the half message at queue offset `number`; None if it can never be sent. Resolves to
+        its arrival, None after a failure."""
         half = self._transactions.half_at(number)
-        message = None if half is None else moved(half.record, half.properties)
+        message = None if half is None else half_for_other_master(half.record, half.properties)
         if half is None or message is None:
             reason = "cannot be read" if half is None else "names no topic and queue"
             logger.error("half message %d %s: dropped", number, reason)
-            self._gone(number)
+            self._mark_done(number)
             return None
         key = unique_key(half.properties)
         sent = self._escape.send(message, failures, key=key, is_half=True)
-        sent.then(partial(self._answered, self._window, number))
+        sent.then(partial(self._on_sent, self._window, number))
         return sent
 
-    def _answered(
+    def _on_sent(
         self, window: QueueWindow[Arrival] | None, number: QueueOffset, arrival: Arrival | None
     ) -> None:
+        """After a failed send, answer the requests that wait for this half message."""
         if arrival is None and self._window is window:  # else of an earlier time of acting
-            self._wake([number])
+            self._continue_requests([number])
 
-    def _arrived(self, number: QueueOffset, arrival: Arrival) -> None:
-        place = _place_of(arrival)
+    def _on_arrival(self, number: QueueOffset, arrival: Arrival) -> None:
+        """Note the master that a half message has moved to."""
+        place = _read_place(arrival)
         if place is not None:
-            self._keep(number, place)
-        self._gone(number)
+            self._remember_place(number, place)
+        self._mark_done(number)
 
-    def _keep(self, number: QueueOffset, place: _Place) -> None:
+    def _remember_place(self, number: QueueOffset, place: _MovedHalf) -> None:
+        """Remember where a half message is; the oldest are forgotten beyond MOVED_SIZE_MAX."""
         self._places[number] = place
         self._places_size += place.size
         while self._places_size > MOVED_SIZE_MAX:
             oldest = next(iter(self._places))
             self._places_size -= self._places.pop(oldest).size
 
-    def _gone(self, number: QueueOffset) -> None:
-        """Mark a half message as moved or ended."""
+    def _mark_done(self, number: QueueOffset) -> None:
+        """Mark a half message as moved or ended, and continue the requests that wait for it."""
         self._transactions.current_outcomes.set_mark(number, TransactionOutcome.DONE)
-        self._wake([number])
+        self._continue_requests([number])
 
-    def _wake(self, numbers: list[QueueOffset]) -> None:
+    def _continue_requests(self, numbers: list[QueueOffset]) -> None:
+        """Continue the requests that wait for these half messages."""
         for number in numbers:
             waiting = self._waiting.pop(number, [])
             self._waiting_count -= len(waiting)
             for go_on in waiting:
                 go_on()
 
-    def _advance(self, window: QueueWindow[Arrival], now_ms: int) -> None:
+    def _commit_progress(self, window: QueueWindow[Arrival], now_ms: int) -> None:
+        """Commit the offset before which all half messages have moved or ended."""
         at = window.completed_to
         if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID):
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE_ID, at, now_ms)
@@ -205,7 +217,7 @@ class HalfEscape:
         producer may try again after a reason."""
         ended: Deferred[Command | str] = Deferred()
         window = self._window
-        numbers = {half.queue_offset, *(each.queue_offset for each in self._known(half))}
+        numbers = {half.queue_offset, *(each.queue_offset for each in self._halves_of(half))}
         if window is None or max(numbers) >= window.next:
             ended.resolve("the outcomes of transactions are not read yet")
             return ended
@@ -221,33 +233,37 @@ class HalfEscape:
             ended.resolve("the transaction has ended, or another master has it and will check it")
         elif how == TRANSACTION_ROLLBACK and not window.is_out(number):
             window.complete(number)
-            self._gone(number)
+            self._mark_done(number)
             ended.resolve("")
         elif self._waiting_count >= WAITING_MAX:
             ended.resolve("too many requests to end transactions are pending")
         else:
             self._waiting_count += 1
-            go_on = partial(self._pass_on, number, half, how, ended)
+            go_on = partial(self._forward_end, number, half, how, ended)
             self._waiting.setdefault(number, []).append(go_on)
             if not window.is_out(number):
                 window.send(number)
         return ended
 
-    def _known(self, half: Half) -> list[Half]:
-        """Return all half messages of the transaction: a producer may not know the newest."""
-        return self._transactions.halves(half) if self._transactions.is_ready else []
+    def _halves_of(self, half: Half) -> list[Half]:
+        """Return all half messages of the transaction that are found here: a producer may not know
+        the newest."""
+        return self._transactions.halves_of(half) if self._transactions.is_ready else []
 
-    def _pass_on(
+    def _forward_end(
         self, number: QueueOffset, half: Half, how: int, ended: Deferred[Command | str]
     ) -> None:
+        """Forward the end of a transaction if its half message has moved, else resolve `ended` with
+        the reason why not."""
         if number in self._places:
             self.end(half, how).then(ended.resolve)
         else:
             ended.resolve("no other master has the half message yet")
 
 
-def _place_of(arrival: Arrival) -> _Place | None:
-    """Read where the half message is stored; None if the answer does not contain it."""
+def _read_place(arrival: Arrival) -> _MovedHalf | None:
+    """Read from the answer to a send where the half message is stored; None if the answer does not
+    contain it."""
     try:
         header = read_header(SendMessageResponse, arrival.response.fields)
         _, log_offset = decode_message_id(header.msg_id)
@@ -261,4 +277,4 @@ def _place_of(arrival: Arrival) -> _Place | None:
         msg_id=arrival.key,
         transaction_id=header.transaction_id,
     )
-    return _Place(arrival.address, request)
+    return _MovedHalf(arrival.address, request)

@@ -33,7 +33,7 @@ _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 _OP_PROPERTIES = encode_properties({names.WAIT: "true", names.TAGS: DONE_TAG})
 
 
-def target(properties: dict[str, str]) -> tuple[str, int] | None:
+def target_of(properties: dict[str, str]) -> tuple[str, int] | None:
     """Return (topic, queue id) of a half message after commit, from REAL_TOPIC and REAL_QID; None
     if they are missing or malformed, or name HALF_TOPIC."""
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
@@ -61,15 +61,15 @@ def is_committed(sys_flag: int) -> bool:
     return sys_flag & _TRANSACTION_BITS == _COMMITTED
 
 
-def renewed(record: Record, properties: dict[str, str]) -> NewMessage:
+def renewed_half(record: Record, properties: dict[str, str]) -> NewMessage:
     """Return a half message to append to HALF_TOPIC in place of `record`, with these properties."""
     return _copy(record, HALF_TOPIC, properties)
 
 
-def moved(record: Record, properties: dict[str, str]) -> NewMessage | None:
-    """Return the half message for another master, in the form in which a producer sends it: with
-    its real topic and queue id. None if it has no target."""
-    where = target(properties)
+def half_for_other_master(record: Record, properties: dict[str, str]) -> NewMessage | None:
+    """Return the half message of a record for another master, in the form in which a producer sends
+    it: with its real topic and queue id. None if it has no target."""
+    where = target_of(properties)
     if where is None:
         return None
     left = committed_properties(properties)
@@ -80,13 +80,15 @@ def moved(record: Record, properties: dict[str, str]) -> NewMessage | None:
     return message
 
 
-def given_up(record: Record, properties: dict[str, str]) -> NewMessage:
+def given_up_message(record: Record, properties: dict[str, str]) -> NewMessage:
     """Return the message to append to GIVEN_UP_TOPIC for a half message that is not checked
     again."""
     return _copy(record, GIVEN_UP_TOPIC, properties)
 
 
 def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
+    """Make a copy of a record for a topic of transactions, with these properties but without
+    CRC32."""
     kept = {name: value for name, value in properties.items() if name != names.CRC32}
     return NewMessage(
         topic=topic,
@@ -153,7 +155,7 @@ def as_committed(
 
     `log_offset` and `queue_offset` belong to the half message.
     """
-    where = target(properties)
+    where = target_of(properties)
     assert where is not None, "a half message without a target is not checked"
     made = encode_again(
         record,

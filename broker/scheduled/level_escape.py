@@ -27,24 +27,26 @@ READ_PER_STEP: Final = 128
 
 
 class Levels(Protocol):
-    """The delay levels, as this module uses them (delay.py); levels count from 1, times are epoch
+    """The delay levels (delay.py), as LevelEscape uses them; levels count from 1, times are epoch
     ms."""
 
     def position(self, level: int) -> QueueOffset:
         """Return the first queue offset of the level that is not known to be delivered."""
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
-        """Whether the message's time has come at `now_ms`."""
+        """Whether the time of the level's message has come at `now_ms`."""
 
     def message_of(self, unit: QueueUnit) -> NewMessage | None:
-        """Return the message for its consumers; None: it can never be delivered."""
+        """Return the waiting message of a unit in the form for its consumers; None: it can never be
+        delivered."""
 
     def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:
         """Set the level's progress to `at`: other masters have all its messages before it."""
 
 
 class LevelEscape:
-    """See the module. Loop thread only; made when this replica begins to act."""
+    """Sends the due messages of delay levels to other masters, on a replica that acts for its
+    master. Loop thread only; made when this replica begins to act."""
 
     def __init__(self, store: Store, escape: Escape, levels: Levels) -> None:
         self._store, self._escape, self._levels = store, escape, levels
@@ -56,9 +58,9 @@ class LevelEscape:
         """Number of messages this step may still examine, and its time."""
 
     def stop(self) -> None:
-        """End this use for good: answers to messages on their way are ignored."""
+        """End the work for good: answers to messages on their way are ignored."""
         for window in self._windows.values():
-            window.stop()
+            window.clear()
 
     def step(self, count: int, now_ms: int) -> bool:
         """Send due messages of levels 1 to `count` at `now_ms` (epoch ms); return whether to call
@@ -70,25 +72,28 @@ class LevelEscape:
             if window is None:
                 continue
             window.retry(min(AGAIN_PER_STEP, self._left))
-            more |= self._begin(level, window)
-            self._settle(level)
+            more |= self._send_due(level, window)
+            self._advance(level)
             if self._left <= 0:
                 self._first = level % count
                 return True
         return more
 
     def _window(self, level: int) -> QueueWindow[Arrival] | None:
+        """Return the messages of a level on their way, made if missing; None without messages to
+        deliver."""
         found = self._windows.get(level)
         if found is None:
             at = self._levels.position(level)
             if at >= self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1):
                 return None
-            send, arrived = partial(self._send, level), partial(self._settle, level)
+            send, arrived = partial(self._send, level), partial(self._advance, level)
             found = QueueWindow(self._escape, send, arrived, at, WINDOW)
             self._windows[level] = found
         return found
 
-    def _begin(self, level: int, window: QueueWindow[Arrival]) -> bool:
+    def _send_due(self, level: int, window: QueueWindow[Arrival]) -> bool:
+        """Send the level's next due messages; return whether there may be more."""
         window.skip_to(self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
         for unit in self._units(level, window.next, self._left):
             if not (window.has_room and self._levels.is_due(level, unit, self._now_ms)):
@@ -98,17 +103,20 @@ class LevelEscape:
         return window.next < high and window.has_room
 
     def _units(self, level: int, number: QueueOffset, most: int) -> list[QueueUnit]:
+        """Return at most `most` units of the level's queue from offset `number` on."""
         return self._store.units(SCHEDULE_TOPIC, level - 1, number, most)
 
     def _send(
         self, level: int, number: QueueOffset, failures: int
     ) -> Deferred[Arrival | None] | None:
+        """Send the level's message at queue offset `number`; None if it can never be delivered."""
         self._left -= 1
         units = self._units(level, number, 1)  # none if retention removed it
         message = self._levels.message_of(units[0]) if units else None
         return None if message is None else self._escape.send(message, failures)
 
-    def _settle(self, level: int, *_arrival: object) -> None:
+    def _advance(self, level: int, *_arrival: object) -> None:
+        """Move the level's progress over the messages that have arrived at other masters."""
         at = self._windows[level].completed_to
         if at > self._levels.position(level):
             self._levels.delivered_elsewhere(level, at, self._now_ms)

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from turbopump.broker.scheduled.timer_escape import Leaving
+from turbopump.broker.scheduled.timer_escape import EscapingTimer
 from turbopump.broker.scheduled.timer_messages import (
     TimerFacts,
-    delivered,
     keys_of,
+    message_for_consumers,
     read_waiting,
-    rolled,
+    rolled_timer,
 )
 from turbopump.broker.scheduled.timer_reading import TimerReading
 from turbopump.broker.scheduled.wheel_reader import NATIVE_SPEED, DueUnit, WheelReader
@@ -38,8 +38,8 @@ DELIVERED_PER_STEP: Final = 256
 and pulls are served in between."""
 
 
-class _Waiting(NamedTuple):
-    """The message of a unit."""
+class _WaitingTimer(NamedTuple):
+    """The message of a timer's unit: its record, properties and facts."""
 
     record: Record
     facts: TimerFacts
@@ -47,7 +47,8 @@ class _Waiting(NamedTuple):
 
 
 class TimerDeliveries:
-    """See the module. Loop thread only; times are epoch ms."""
+    """Delivers due timers: appends their messages to this broker's log, or makes the messages for
+    other masters; counts timers that leave the wheel. Loop thread only; times are epoch ms."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class TimerDeliveries:
         return True
 
     def _deliver_many(self, most: int, now_ms: int, until_ms: int) -> int:
-        """Deliver plain messages natively; return how many."""
+        """Deliver at most `most` plain messages natively; return how many were delivered."""
         store, slots = self._store, self._slots
         if store.deletions.in_progress or isinstance(self._role.admit(), PutStatus):
             return 0
@@ -107,7 +108,8 @@ class TimerDeliveries:
         return done.messages
 
     def _deliver_one(self, due: DueUnit, now_ms: int) -> bool:
-        """Append the waiting message to its target queue; False to try again later."""
+        """Append the message of a due unit to its target queue, unless it is recalled or can never
+        be delivered; return True if the unit is done, False to try again later."""
         waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
             return True
@@ -125,7 +127,7 @@ class TimerDeliveries:
             return False
         elif message.topic == TIMER_TOPIC:
             end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
-            self._reading.rolled(end, waiting.facts.out_ms)
+            self._reading.note_rolled(end, waiting.facts.out_ms)
         elif message.queue_id == asked:
             self._batches.allow_delivery(message.topic, asked)
         self.count(waiting.facts, now_ms)
@@ -133,25 +135,29 @@ class TimerDeliveries:
         return True
 
     def _queue_of(self, message: NewMessage) -> int:
-        """Return the message's own queue, or a queue that the topic still has."""
+        """Return the message's own queue id, or that of a queue that the topic still has."""
         if message.topic == TIMER_TOPIC:
             return message.queue_id
         return self._store.queue_of(message.topic, message.queue_id)
 
-    def _waiting_at(self, due: DueUnit, now_ms: int) -> _Waiting | None:
-        """Read the message of a unit; None if it can never be delivered."""
+    def _waiting_at(self, due: DueUnit, now_ms: int) -> _WaitingTimer | None:
+        """Read the message of a unit; None if it can never be delivered, which is
+        counted or logged."""
         record = self._store.record(due.log_offset)
         facts = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or facts is None:
             is_recall = bool(due.magic & kernel.DELETE)
             if not is_recall:
                 self.drop(due.log_offset)
-            topic = self.uncount(self._slots.topic_hash_of(due), now_ms, is_recall=is_recall)
+            topic = self.count_unreadable(
+                self._slots.topic_hash_of(due), now_ms, is_recall=is_recall
+            )
             self._dequeued.add(topic, 1)
             return None
-        return _Waiting(record, facts, decode_properties(record.properties))
+        return _WaitingTimer(record, facts, decode_properties(record.properties))
 
-    def _is_recalled(self, due: DueUnit, waiting: _Waiting, now_ms: int) -> bool:
+    def _is_recalled(self, due: DueUnit, waiting: _WaitingTimer, now_ms: int) -> bool:
+        """Whether a recall cancels the timer, which is counted as left then."""
         if not self._slots.is_recalled(due, keys_of(waiting.properties)):
             return False
         topic = text_of(waiting.facts.topic)
@@ -159,12 +165,12 @@ class TimerDeliveries:
         self._dequeued.add(topic, 1)
         return True
 
-    def _message_of(self, due: DueUnit, waiting: _Waiting, now_ms: int) -> NewMessage | None:
+    def _message_of(self, due: DueUnit, waiting: _WaitingTimer, now_ms: int) -> NewMessage | None:
         """Return the message to append for a due unit; None: it names no target."""
         record, facts, properties = waiting
         if due.magic & kernel.ROLL:
-            return rolled(record, properties, now_ms)
-        found = delivered(record, properties, due.write_ms, now_ms)
+            return rolled_timer(record, properties, now_ms)
+        found = message_for_consumers(record, properties, due.write_ms, now_ms)
         if found is None or facts.is_recall:
             logger.warning("timer at %d has no target: dropped", due.log_offset)
             self.count(facts, now_ms)
@@ -172,14 +178,16 @@ class TimerDeliveries:
         return found
 
     def drop(self, log_offset: LogOffset) -> None:
-        """Count in `lost` a timer whose file retention removed; log a timer that cannot be read for
-        another reason."""
+        """Count in `lost` a timer at this log offset whose file retention removed; log a timer that
+        cannot be read for another reason."""
         if log_offset < self._store.min_log_offset:
             self.lost += 1  # waiting.py reports all losses in one line
         else:
             logger.error("timer at %d cannot be read: dropped", log_offset)
 
-    def uncount(self, topic_hash: int | None, now_ms: int, *, is_recall: bool) -> str | None:
+    def count_unreadable(
+        self, topic_hash: int | None, now_ms: int, *, is_recall: bool
+    ) -> str | None:
         """Remove a unit whose message cannot be read from the metrics of waiting timers; return its
         topic, None if the hash is None or not known. A recall was counted as minus one."""
         topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
@@ -194,22 +202,22 @@ class TimerDeliveries:
         self._metrics.add(topic, 1 if facts.is_recall else -1, now_ms)
         self._dequeued.add(topic, 1)
 
-    def leaving(self, due: DueUnit, now_ms: int) -> Leaving | None:
+    def timer_for_other_master(self, due: DueUnit, now_ms: int) -> EscapingTimer | None:
         """Return the message that an acting replica sends for a due unit; None: the unit is
-        recalled or can never be delivered, and is counted as left. The second part of a long wait
-        is left to the other master: there it is a timer, or a recall."""
+        recalled or can never be delivered, and is counted as left. The second part of a
+        long wait is left to the other master: there it is a timer, or a recall."""
         waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
             return None
         record, facts, properties = waiting
         if not due.magic & kernel.ROLL:
             found = self._message_of(due, waiting, now_ms)
-            return None if found is None else Leaving(facts, found)
-        message = delivered(record, properties, due.write_ms, now_ms)
+            return None if found is None else EscapingTimer(facts, found)
+        message = message_for_consumers(record, properties, due.write_ms, now_ms)
         if message is None:
             return None
         key = properties.get(names.TIMER_DEL_UNIQKEY) or properties.get(names.UNIQ_KEY, "")
-        return Leaving(facts, message, key.rpartition("+")[2], facts.due_ms)
+        return EscapingTimer(facts, message, key.rpartition("+")[2], facts.due_ms)
 
 
 def text_of(topic: bytes) -> str:

@@ -27,9 +27,9 @@ SENT_PER_STEP: Final = 128
 """Maximum number of timers that a step sends, and of failed ones that it sends again."""
 
 
-class Leaving(NamedTuple):
-    """A timer to be sent. Timers with the same `key` go to the same master; `due_ms` (epoch ms):
-    when it is due there, None: at once."""
+class EscapingTimer(NamedTuple):
+    """A timer to be sent to another master. Timers with the same `key` go to the same master;
+    `due_ms` (epoch ms): when it is due there, None: at once."""
 
     facts: TimerFacts
     message: NewMessage
@@ -38,13 +38,14 @@ class Leaving(NamedTuple):
 
 
 class TimerEscape:
-    """See the module. Loop thread only; times are epoch ms."""
+    """Sends due timers to other masters, on a replica that acts for its master. Loop thread only;
+    times are epoch ms."""
 
     def __init__(
         self,
         escape: Escape,
         slots: WheelReader,
-        read: Callable[[DueUnit, int], Leaving | None],
+        read: Callable[[DueUnit, int], EscapingTimer | None],
         left: Callable[[DueUnit, TimerFacts | None], None],
     ) -> None:
         """`read` makes the message of a unit, None: it is not to be delivered; `left` is called
@@ -56,9 +57,9 @@ class TimerEscape:
         self._is_over = False
 
     def stop(self) -> None:
-        """End this use for good: answers to timers on their way are ignored."""
+        """End the work for good: answers to timers on their way are ignored."""
         self._is_over = True
-        self._window.stop()
+        self._window.clear()
 
     def step(self, now_ms: int, until_ms: int) -> bool:
         """Send timers that are due until `until_ms`; return whether to call again at once."""
@@ -75,11 +76,14 @@ class TimerEscape:
 
     @property
     def _has_room(self) -> bool:
+        """Whether another timer may be sent now."""
         apart = self._escape.special_timers
         has_room = self._escape.has_room and (apart is None or apart.has_room)
         return has_room and len(self._window) < OUT_MAX
 
     def _send(self, due: DueUnit, failures: int) -> Deferred[TimerFacts | None] | None:
+        """Send the timer of a unit; None if there is nothing to send, or it was passed to
+        `special_timers`. Resolves to its facts, None after a failure."""
         leaving = self._read(due, self._now_ms)
         if leaving is None:
             self._left(due, None)
@@ -87,11 +91,12 @@ class TimerEscape:
         facts, message, key, due_ms = leaving
         apart = self._escape.special_timers
         if apart is not None and apart.handles_topic(message.topic):
-            apart.take(message, partial(self._left_apart, due, facts))
+            apart.take(message, partial(self._on_special_done, due, facts))
             return None
         sent = self._escape.send(message, failures, key=key, due_ms=due_ms)
         return sent.map(lambda arrival: facts if arrival is not None else None)
 
-    def _left_apart(self, due: DueUnit, facts: TimerFacts) -> None:
+    def _on_special_done(self, due: DueUnit, facts: TimerFacts) -> None:
+        """Finish a timer that was passed to `special_timers`, unless the work has ended."""
         if not self._is_over:
             self._left(due, facts)

@@ -69,7 +69,7 @@ def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
     return f"{topic}\x01{key}", f"{topic}\x01{delete_key(topic, key, with_topic=True)}"
 
 
-def delivered(
+def message_for_consumers(
     record: Record, properties: dict[str, str], write_ms: int, now_ms: int
 ) -> NewMessage | None:
     """Return the message for its consumers; None without a target: REAL_TOPIC is missing,
@@ -83,10 +83,10 @@ def delivered(
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic in (HALF_TOPIC, TIMER_TOPIC) or not _QUEUE_ID.fullmatch(queue):
         return None
-    return _again(record, properties, topic, int(queue), write_ms, now_ms)
+    return _message_again(record, properties, topic, int(queue), write_ms, now_ms)
 
 
-def rolled(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
+def rolled_timer(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
     """Return the message to store in the timer queue again, for the rest of a delay longer than the
     wheel; `now_ms` (epoch ms) becomes TIMER_DEQUEUE_MS. Changes `properties`: TIMER_ROLL_TIMES
     grows by one."""
@@ -96,10 +96,10 @@ def rolled(record: Record, properties: dict[str, str], now_ms: int) -> NewMessag
     began = properties.get(names.TIMER_ENQUEUE_MS, "") if count else ""
     began_ms = int(began) if INT64_TEXT.fullmatch(began) else record.store_timestamp_ms
     properties[names.TIMER_ROLL_TIMES] = str(count + 1)
-    return _again(record, properties, TIMER_TOPIC, 0, began_ms, now_ms)
+    return _message_again(record, properties, TIMER_TOPIC, 0, began_ms, now_ms)
 
 
-def _again(
+def _message_again(
     record: Record,
     properties: dict[str, str],
     topic: str,
@@ -107,6 +107,8 @@ def _again(
     write_ms: int,
     now_ms: int,
 ) -> NewMessage:
+    """Make the message of a stored timer for `topic` and `queue_id`, with its times as properties
+    if they fit; removes CRC32 from `properties`."""
     properties.pop(names.CRC32, None)
     moved = {names.TIMER_ENQUEUE_MS: str(write_ms), names.TIMER_DEQUEUE_MS: str(now_ms)}
     text = encode_properties({**properties, **moved})

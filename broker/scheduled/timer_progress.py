@@ -76,8 +76,8 @@ def passed_rolls(
     files: TimerFiles, since: int, until: int, precision_ms: int
 ) -> Iterator[DueUnit | None]:
     """Yield the first parts of long waits in the slots from tick `since` to before tick `until`,
-    which another broker has passed, in the order of slots. It may have their second parts in later
-    slots, which it did not pass. Yields None for a pause."""
+    which count as delivered by another broker, in the order of slots. That broker may have their
+    second parts in later slots, which it did not deliver. Yields None for a pause."""
     tick = files.next_tick(since, until)
     while tick < until:
         walk = files.walk(tick, 0, ROOM)

@@ -16,7 +16,8 @@ from turbopump.engine.types import QueueOffset
 
 
 class TimerReading:
-    """The reading progress of a term. Loop thread only; times are epoch ms."""
+    """How far the queue of timers has been read in a term, and the time up to which timers may
+    therefore be delivered without missing a recall. Loop thread only; times are epoch ms."""
 
     def __init__(self) -> None:
         self._until_ms: int | None = None
@@ -24,19 +25,19 @@ class TimerReading:
         self._rolled: tuple[QueueOffset, int] | None = None
         """Queue end after the last second part, and the first slot of such parts."""
 
-    def begin(self, end: QueueOffset, now_ms: int) -> None:
+    def begin_term(self, end: QueueOffset, now_ms: int) -> None:
         """Begin a term at `now_ms`. The queue ends at `end`, including messages that no consumer
         may read yet; no timer may be delivered before all of them are read."""
         self._until_ms, self._end, self._end_ms = None, end, now_ms
         self._rolled = None
 
-    def rolled(self, end: QueueOffset, out_ms: int) -> None:
+    def note_rolled(self, end: QueueOffset, out_ms: int) -> None:
         """Note that the queue ends at `end` with the second part of a message of the slot `out_ms`:
         later timers wait until it has been read."""
         held_ms = out_ms if self._rolled is None else min(self._rolled[1], out_ms)
         self._rolled = end, held_ms
 
-    def note(self, read: QueueOffset, end: QueueOffset, now_ms: int) -> None:
+    def note_read(self, read: QueueOffset, end: QueueOffset, now_ms: int) -> None:
         """Note at `now_ms` that messages before queue offset `read` are in the wheel, and that the
         queue ends at `end`; call it before each `until_ms`."""
         self._end_ms = min(self._end_ms, now_ms)  # the clock may have been set back

@@ -57,9 +57,10 @@ def read_status(
     next_due_ms: int | None,
     delivers: bool,
 ) -> TimerStatus:
-    """Compute the figures. `now_ms` is epoch ms, `precision_ms` the length of a slot, `ring` the
-    number of slots, `cursor` the tick of the first slot that is not past, `next_due_ms` the next
-    time in the heap (None: look into the wheel), `delivers` whether this broker delivers."""
+    """Compute the status of timers for operators. `now_ms` is epoch ms, `precision_ms` the length
+    of a slot, `ring` the number of slots, `cursor` the tick of the first slot that is not past,
+    `next_due_ms` the next time in the heap (None: look into the wheel), `delivers` whether this
+    broker delivers."""
     now_tick = now_ms // precision_ms
     since = max(cursor, now_tick - ring // 2)
     bounds = [now_tick + seconds * 1_000 // precision_ms for seconds in BACKLOG_BOUNDS_S]

@@ -178,8 +178,8 @@ class Timers:
 
     def take_newer(self, checkpoint: TimerCheckpoint) -> None:
         """Remember the progress of another broker of the group, whose log this one has (RIP-32:
-        pre-online). It takes effect when this broker begins to deliver. If it is ahead in slots but
-        not in the queue, some later timers are delivered twice."""
+        pre-online), until this broker begins to deliver. If it is ahead in slots but not in the
+        queue, some later timers are delivered twice."""
         theirs, known = progress_of(checkpoint), self._newer or self.durable.current
         if self._enabled and theirs[:2] > known[:2]:
             self._newer = theirs
@@ -187,7 +187,7 @@ class Timers:
         if is_older(self.durable.data_version, version):
             self.durable.data_version = version
 
-    def truncated(self) -> None:
+    def on_truncated(self) -> None:
         """Remove from wheel and progress the messages after the end of the timer queue, because the
         log was cut or begins again."""
         if not self._enabled:
@@ -212,7 +212,7 @@ class Timers:
         if self._role.is_master or not acts:
             self._stop_escaping()
         if not self._role.is_master:
-            self.durable.take_coming()
+            self.durable.take_awaited()
             if not acts:
                 more = self._enqueue(now_ms, steady_ms, self.durable.current.queue_offset)
                 return 0 if more else None
@@ -220,7 +220,7 @@ class Timers:
         if not self._leads:
             self._begin(now_tick, acts=acts)
             end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
-            self._reading.begin(end, now_ms)
+            self._reading.begin_term(end, now_ms)
         slots = self._slots
         slots.watch_clock(now_tick)
         more = self._enqueue(now_ms, steady_ms)
@@ -240,11 +240,11 @@ class Timers:
         return due_ms - now_ms if due_ms > now_ms else None
 
     def _read_until_ms(self, now_ms: int) -> int:
-        """Return the time up to which due timers may be delivered, see TimerReading."""
+        """Note the queue's reading; return the time up to which due timers may be delivered."""
         store = self._store
         read = max(self._files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
         end = QueueOffset(store.max_queue_offset(TIMER_TOPIC, 0))
-        self._reading.note(QueueOffset(read), end, now_ms)
+        self._reading.note_read(QueueOffset(read), end, now_ms)
         return self._reading.until_ms(now_ms)
 
     def delivered_ms(self, now_ms: int) -> int:
@@ -260,6 +260,7 @@ class Timers:
         return until_ms
 
     def _advance(self, progress: TimerProgress) -> None:
+        """Make `progress` current, unless passed slots are still searched."""
         if self._rolls is not None or self._slots.has_passed:
             return
         if self._escaping is None:
@@ -270,7 +271,7 @@ class Timers:
             self._newer = None
 
     def _stop_escaping(self) -> None:
-        """Stop acting: the master is back, or this replica became the master."""
+        """Stop sending timers to other masters: this replica no longer acts, or is the master."""
         if self._escaping is None:
             return
         self._escaping.stop()
@@ -281,11 +282,11 @@ class Timers:
             self._files.rewind(self.durable.current.queue_offset)
 
     def _begin(self, now_tick: int, *, acts: bool) -> None:
-        """Run the first step of a term, or of a replica that acts."""
+        """Prepare the first step of a term, or of a replica that acts."""
         self._leads, self._held = True, None
         if acts:
             self._escaping = TimerEscape(
-                self._escape, self._slots, self._deliveries.leaving, self._left
+                self._escape, self._slots, self._deliveries.timer_for_other_master, self._left
             )
             version = self.durable.data_version
             self.durable.data_version = replace(version, counter=version.counter + ACTING_STEP)
@@ -304,6 +305,7 @@ class Timers:
             self._rolls = passed_rolls(self._files, since, read_tick, self._precision_ms)
 
     def _start_slots(self, read_tick: int, now_tick: int, newer: TimerProgress | None) -> None:
+        """Start the reader of slots; after a stop amid slots that were read again, where it was."""
         stepped, files = self._files.stepped, self._files
         ours, is_behind = self.durable.current, now_tick < read_tick
         if stepped is not None and not (newer is None and ours.position >= 0 and is_behind):
@@ -320,8 +322,7 @@ class Timers:
         self._held = ours.queue_offset, ours.position
 
     def _take_rolls(self) -> bool:
-        """Add first parts of long waits from passed slots while the heap has room; return whether
-        to call again at once."""
+        """Add first parts of long waits while the heap has room; return whether to call again."""
         while self._rolls is not None and self._slots.has_room:
             due = next(self._rolls, self)
             if due is None:
@@ -333,6 +334,7 @@ class Timers:
         return False
 
     def _progress(self) -> TimerProgress:
+        """The present progress, by the slots and the queue."""
         slots, files = self._slots, self._files
         read_ms = max(slots.high, slots.cursor) * self._precision_ms
         if self._held is not None:
@@ -347,7 +349,8 @@ class Timers:
     # Into the wheel
 
     def _enqueue(self, now_ms: int, steady_ms: int, limit: int | None = None) -> bool:
-        """Put messages of the queue into their slots; return whether there are more."""
+        """Put messages of the queue, up to offset `limit`, into their slots; return whether there
+        are more."""
         files, store = self._files, self._store
         high = store.max_queue_offset(TIMER_TOPIC, 0)
         at = max(files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
@@ -374,7 +377,8 @@ class Timers:
         return done == count and at + done < high
 
     def _put_many(self, at: QueueOffset, count: int, now_ms: int) -> int:
-        """Put plain messages into their slots natively; return how many."""
+        """Put at most `count` plain messages natively into their slots; return how many were
+        put."""
         slots, leads = self._slots, self._leads
         known = self._delivered if leads else self.durable.current
         is_plain = self._escaping is None and (slots.takes_many or not leads)
@@ -396,7 +400,7 @@ class Timers:
         return taken.messages
 
     def _put(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
-        """Put one message into its slot; False if the wheel has no place for it yet."""
+        """Put one message into its slot; False if the wheel has no place for it yet, else True."""
         record = self._store.record_of(unit)
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or waiting is None:
@@ -436,12 +440,12 @@ class Timers:
         self.metrics.add(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
         if self._leads:
             due_ms = slot_ms if magic & kernel.ROLL else waiting.due_ms
-            self._slots.added(DueUnit(due_ms, position, log_offset, write_ms, tick, magic))
+            self._slots.note_added(DueUnit(due_ms, position, log_offset, write_ms, tick, magic))
         return True
 
     def _slot(self, waiting: TimerFacts, write_ms: int) -> tuple[int, int]:
-        """Return (time of the slot, magic). A time beyond the window is split into two parts, the
-        second not too short (TimerMessageStore.doEnqueue)."""
+        """Return (time of the slot in epoch ms, magic). A time beyond the window is split into two
+        parts, the second not too short (TimerMessageStore.doEnqueue)."""
         magic = kernel.DEFAULT | (kernel.DELETE if waiting.is_recall else 0)
         window_ms = self._roll_ms
         beyond_ms = waiting.out_ms - write_ms - window_ms
@@ -455,24 +459,25 @@ class Timers:
     # Out of the wheel
 
     def _due_of(self, log_offset: LogOffset) -> int | None:
+        """Return the exact time of a timer's message; None if it is gone."""
         record = self._store.record(log_offset)
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         return None if waiting is None else waiting.due_ms
 
     def _recall_of(self, position: int) -> str | None:
-        """Return the key of the message that a recall cancels; stop counting the recall."""
+        """Return the key that a recall cancels, None if it is gone; stop counting the recall."""
         if (found := self._files.message_at(position)) is None:
             return None
         record = self._store.record(found[0])
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or waiting is None:
-            self._deliveries.uncount(found[1], self._now_ms, is_recall=True)
+            self._deliveries.count_unreadable(found[1], self._now_ms, is_recall=True)
             return None
         self.metrics.add(text_of(waiting.topic), 1, self._now_ms)
         return recall_key(record)
 
     def _left(self, due: DueUnit, facts: TimerFacts | None) -> None:
-        """Finish a unit that was sent to another master, or is dropped (without facts)."""
+        """Finish a unit that another master has, or that is dropped (without facts)."""
         is_first = self._slots.done(due)
         self._late.pop(due.position, None)
         if facts is not None and is_first:
@@ -504,12 +509,14 @@ class Timers:
             self._files.save(wanted)
 
     def _next_version(self, now_ms: int) -> DataVersion:
+        """The version after a change of the progress."""
         version = self.durable.data_version
         if self._escaping is not None:
             return version.next(now_ms, version.state_version)
         return self.durable.versions.next(version, now_ms)
 
     def _checkpoint(self) -> TimerCheckpoint:
+        """The checkpoint with the safe progress."""
         safe, version, files = self.durable.safe, self.durable.data_version, self._files
         position, queue_offset = safe.position, safe.queue_offset
         if position < 0 or not (self._leads or files.stepped):
@@ -569,9 +576,8 @@ class Timers:
         """Number of timers that retention removed before their time, since the start."""
         return self._deliveries.lost
 
-    def oldest(self) -> Generator[None, None, LogOffset | None]:
-        """Return the log offset of the first timer that waits, None without timers; yields after
-        each step of some milliseconds."""
+    def oldest_waiting(self) -> Generator[None, None, LogOffset | None]:
+        """Return, in steps, the log offset of the first timer that waits, None without timers."""
         return oldest_timer(self._store, self._files, self.durable.safe, self._precision_ms)
 
     def count_at(self, slot_ms: int) -> int:

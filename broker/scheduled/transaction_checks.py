@@ -24,10 +24,10 @@ from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.half_messages import (
     as_committed,
     check_times,
-    given_up,
+    given_up_message,
     immunity_ms,
-    renewed,
-    target,
+    renewed_half,
+    target_of,
     unique_key,
 )
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome
@@ -62,7 +62,8 @@ _NEVER_TAKEN = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class TransactionChecks:
-    """The check pass. Loop thread only. `steady_ms` is the monotonic clock, for the interval
+    """The check pass over open half messages: asks their producers about the outcome, renews or
+    gives up half messages. Loop thread only. `steady_ms` is the monotonic clock, for the interval
     between passes; `wall_ms` returns epoch ms, for the duration of a step."""
 
     def __init__(
@@ -97,7 +98,7 @@ class TransactionChecks:
         self.lost = 0
         """Number of half messages that were removed with their files while they were open, since
         the start."""
-        role.on_change.append(self._role_changed)
+        role.on_change.append(self._on_role_changed)
 
     def step(self, now_ms: int) -> bool:
         """Advance transactions and the check pass, or begin a pass if the interval has passed; on
@@ -109,7 +110,7 @@ class TransactionChecks:
         more = self._transactions.step(now_ms)
         if not self._role.is_master or not self._transactions.is_ready:
             return more
-        if self._at is None and not self._begins():
+        if self._at is None and not self._begin_if_due():
             return False
         self._examine(now_ms)
         self._transactions.write_ops(now_ms)
@@ -133,21 +134,22 @@ class TransactionChecks:
                 self._transactions.end(at, TransactionOutcome.DONE)
                 continue
             refused = isinstance(self._role.admit(), PutStatus)
-            if refused or not self._settle(half, now_ms):
+            if refused or not self._check_half(half, now_ms):
                 self._at = None  # it is too young, or writes are refused: the next pass tries again
                 return
             self._at = QueueOffset(at + 1)
             left -= len(half.record.body)
 
     def _drop(self, at: QueueOffset) -> None:
+        """Count an unreadable half message as lost if retention removed it, else log it."""
         if at < self._store.min_queue_offset(HALF_TOPIC, HALF_QUEUE_ID):
             self.lost += 1  # waiting.py reports all losses in one line
         else:
             logger.error("half message %d cannot be read: dropped", at)
 
-    def _begins(self) -> bool:
-        """Whether a pass is due. Half messages stored after its beginning are left to the next
-        pass."""
+    def _begin_if_due(self) -> bool:
+        """Begin a pass if one is due; return whether it was. Half messages stored after its
+        beginning are left to the next pass."""
         steady_ms, interval_ms = self._steady_ms(), self._config.transaction_check_interval_ms
         # A shortened interval takes effect at once.
         due_ms = min(self._due_ms or steady_ms + interval_ms, steady_ms + interval_ms)
@@ -162,12 +164,13 @@ class TransactionChecks:
         self._compacts = kept - open_ones > open_ones + HELD_BACK_MAX
         return True
 
-    def _role_changed(self) -> None:
+    def _on_role_changed(self) -> None:
+        """End the pass, because the role changed."""
         self._at = self._due_ms = None
 
-    def _settle(self, half: Half, now_ms: int) -> bool:
-        """Check, renew, give up or end a half message, as it needs; False to stop the pass for
-        now."""
+    def _check_half(self, half: Half, now_ms: int) -> bool:
+        """Check, renew, give up or end a half message, as it needs; False to end the pass for now,
+        else True."""
         transactions, properties = self._transactions, half.properties
         age_ms, times = now_ms - half.record.born_timestamp_ms, check_times(properties)
         limit_ms = immunity_ms(properties)
@@ -184,7 +187,7 @@ class TransactionChecks:
             if transactions.current_outcomes.get(half.queue_offset) is TransactionOutcome.OPEN:
                 transactions.end(half.queue_offset, TransactionOutcome.DONE)
             return True  # an earlier term ended it, or its half message arrived twice
-        if target(properties) is None:
+        if target_of(properties) is None:
             logger.error("half message %d names no topic and queue: given up", half.queue_offset)
             return self._give_up(half, now_ms)
         if times >= self._config.transaction_check_max or age_ms > self._reserved_ms():
@@ -199,24 +202,27 @@ class TransactionChecks:
         return appended is not None
 
     def _reserved_ms(self) -> int:
+        """Age in ms beyond which the log files of a message are removed (fileReservedTime)."""
         return self._config.store.file_reserved_time_hours * _HOUR_MS
 
     def _renew(self, half: Half, properties: dict[str, str], now_ms: int) -> Appended | None:
         """Store a half message again with other properties, or give it up if they do not fit; None
         to try again later."""
-        appended = self._store.append(renewed(half.record, properties), now_ms)
+        appended = self._store.append(renewed_half(half.record, properties), now_ms)
         if appended.status in _NEVER_TAKEN:
             return appended if self._give_up(half, now_ms) else None
         if appended.status is not PutStatus.PUT_OK:
             return None
-        self._transactions.renewed(half.queue_offset, appended.queue_offset)
+        self._transactions.note_renewed(half.queue_offset, appended.queue_offset)
         return appended
 
     def _give_up(self, half: Half, now_ms: int) -> bool:
+        """Move a half message to the topic of given-up ones; False to try again later, else
+        True."""
         perm = PERM_READ | PERM_WRITE
         if self._topics.create_internal(GIVEN_UP_TOPIC, 1, perm, now_ms) is None:
             return False
-        status = self._store.append(given_up(half.record, half.properties), now_ms).status
+        status = self._store.append(given_up_message(half.record, half.properties), now_ms).status
         if status in _NEVER_TAKEN:
             # The store's limits were lowered since.
             logger.error("half message %d: %s, dropped", half.queue_offset, status.value)
@@ -229,7 +235,11 @@ class TransactionChecks:
         return True
 
     def _ask(self, half: Half, appended: Appended, properties: dict[str, str]) -> None:
-        peer = self._producers.next_of(properties.get(names.PGROUP, ""), half.record.born_host)
+        """Ask a producer of the half message's group about the outcome (39), if one is
+        connected."""
+        peer = self._producers.next_connection(
+            properties.get(names.PGROUP, ""), half.record.born_host
+        )
         if peer is None:
             self.unasked += 1
             return

@@ -38,8 +38,8 @@ class TransactionOutcome(IntEnum):
 
 
 class TransactionOutcomes(HalfMarks):
-    """The outcomes of a term. The base class has the part shared with the native path, which ends
-    most half messages."""
+    """The outcomes of half messages in a term, one byte for each from queue offset `base` on. The
+    base class has the part shared with the native path, which ends most half messages."""
 
     def __init__(
         self,

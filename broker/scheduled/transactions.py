@@ -25,7 +25,7 @@ from turbopump.broker.scheduled.half_messages import (
     op_message,
     read_op,
     same_body,
-    target,
+    target_of,
     unique_key,
 )
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome, TransactionOutcomes
@@ -80,10 +80,11 @@ class Half:
 
 
 class Transactions:
-    """The transactions of a broker. Loop thread only; times are epoch ms. `call_soon` runs work at
-    the end of the loop's turn, `host` returns the packed address in op messages, `op_size` the
-    maximum of bytes of their bodies (transactionOpMsgMaxSize). `serve_ends` gets the outcomes that
-    the native path may end; None: it may end nothing."""
+    """The open half messages of a broker and the outcomes of transactions, with the op messages
+    that record them. Loop thread only; times are epoch ms. `call_soon` runs work at the end of the
+    loop's turn, `host` returns the packed address in op messages, `op_size` the maximum of bytes of
+    their bodies (transactionOpMsgMaxSize). `serve_ends` gets the outcomes that the native path may
+    end; None: it may end nothing."""
 
     def __init__(
         self,
@@ -141,10 +142,10 @@ class Transactions:
         if not self._role.is_master:
             return False
         if self.outcomes is None:
-            self._lead()
+            self._begin_term()
         if not self.is_ready:
             return self._read_ops()
-        self._wake()
+        self._call_waiting()
         self.current_outcomes.notified = False  # a call at the end of a turn may have been lost
         self.write_ops(now_ms)
         self._publish(now_ms)
@@ -152,9 +153,9 @@ class Transactions:
 
     # Queries of requests
 
-    def awaited(self, at: LogOffset) -> LogOffset | None:
-        """Return the log offset for `when_readable` before the half message at log offset `at` can
-        be judged, -1 while op messages are not read; None: it can be judged now."""
+    def offset_to_await(self, at: LogOffset) -> LogOffset | None:
+        """Return the log offset to pass to `when_readable` before the half message at log offset
+        `at` can be judged, -1 while op messages are not read; None: it can be judged now."""
         store = self._store
         if not self.is_ready:
             return LogOffset(-1)
@@ -169,11 +170,11 @@ class Transactions:
         self._waiting.append((at, callback))
         return True
 
-    def read(self) -> bool:
-        """Read the open half messages on an acting replica, as a new master does, without writing;
-        return whether to call again at once."""
+    def read_outcomes(self) -> bool:
+        """Read the outcomes of half messages on an acting replica, as a new master does, without
+        writing; return whether to call again at once."""
         if self.outcomes is None:
-            self._lead()
+            self._begin_term()
         return not self.is_ready and self._read_ops()
 
     def half_at(self, queue_offset: QueueOffset, topic: str = HALF_TOPIC) -> Half | None:
@@ -201,12 +202,16 @@ class Transactions:
         known = self.current_outcomes.get(half.queue_offset)
         if known in _FINAL:
             return known, half
-        if known is TransactionOutcome.OPEN and not self._is_old(half) and not asks_index:
+        if (
+            known is TransactionOutcome.OPEN
+            and not self._may_be_ended_before(half)
+            and not asks_index
+        ):
             return known, half
-        if self._has_copy(half):
-            self._end_open([half, *self.halves(half)], TransactionOutcome.COMMITTED)
+        if self._has_committed_message(half):
+            self._end_open([half, *self.halves_of(half)], TransactionOutcome.COMMITTED)
             return TransactionOutcome.COMMITTED, half
-        halves = self.halves(half)
+        halves = self.halves_of(half)
         for each in halves:
             known = self.current_outcomes.get(each.queue_offset)
             if known in _FINAL:
@@ -216,16 +221,19 @@ class Transactions:
             return None
         known = self.current_outcomes.get(newest.queue_offset)
         is_open = known is TransactionOutcome.OPEN
-        if known not in (TransactionOutcome.DONE, None) and not (is_open and self._is_old(newest)):
+        if known not in (TransactionOutcome.DONE, None) and not (
+            is_open and self._may_be_ended_before(newest)
+        ):
             return known, newest
         # Its last record may be that it was given up. Else, if op messages name it, it ended.
         last = max(half.log_offset, newest.log_offset)
-        if any(at >= last for at, _ in self._found(GIVEN_UP_TOPIC, half)):
+        if any(at >= last for at, _ in self._records_of(GIVEN_UP_TOPIC, half)):
             return TransactionOutcome.GIVEN_UP, newest
         return (TransactionOutcome.OPEN, newest) if is_open else (TransactionOutcome.DONE, half)
 
-    def _is_old(self, half: Half) -> bool:
-        """Whether an earlier term may have ended it, and its op message is lost."""
+    def _may_be_ended_before(self, half: Half) -> bool:
+        """Whether an earlier term may have ended the half message's transaction, and the op message
+        is lost."""
         return half.log_offset < self.known_from
 
     def end_all(self, half: Half, outcome: TransactionOutcome, end: LogOffset) -> None:
@@ -235,9 +243,9 @@ class Transactions:
         is_known = self.current_outcomes.get(half.queue_offset) is not None
         if is_known:
             self.end(half.queue_offset, outcome)  # also for a half message that was given up
-            if not self._is_old(half):
+            if not self._may_be_ended_before(half):
                 return
-        self._end_open(self.halves(half), outcome)
+        self._end_open(self.halves_of(half), outcome)
         if outcome is TransactionOutcome.COMMITTED and unique_key(half.properties):
             self._late[unique_key(half.properties)] = end
 
@@ -263,7 +271,7 @@ class Transactions:
         soon. The caller has appended the record that makes the outcome true."""
         self.current_outcomes.end(queue_offset, outcome)
 
-    def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
+    def note_renewed(self, old: QueueOffset, new: QueueOffset) -> None:
         """Record that the half message at queue offset `old` was stored again at `new`; it counts
         as DONE."""
         self._renewed[old] = new
@@ -293,7 +301,8 @@ class Transactions:
             self._written_ms = now_ms
         return put
 
-    def _ops_due(self) -> None:
+    def _schedule_ops(self) -> None:
+        """Have op messages written at the end of the turn."""
         self._call_soon(self._write_due)
 
     def _write_due(self) -> None:
@@ -309,24 +318,26 @@ class Transactions:
 
     # A term, from its beginning to its end
 
-    def _lead(self) -> None:
+    def _begin_term(self) -> None:
+        """Begin a term: set the outcomes from the published progress."""
         store = self._store
         self.known_from = store.max_log_offset
         base = self._progress(HALF_TOPIC)
         self._read_to = op_base = self._progress(OP_TOPIC)
         self.outcomes = TransactionOutcomes(
-            base, op_base, self.known_from, MAX_PENDING, self._ops_due
+            base, op_base, self.known_from, MAX_PENDING, self._schedule_ops
         )
 
     def _progress(self, topic: str) -> QueueOffset:
-        """Return the progress of the previous master, limited to this log (R12)."""
+        """Return the published progress in the topic, which the previous master wrote, limited to
+        this log (R12)."""
         store = self._store
         at = self._offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
         low = store.min_queue_offset(topic, HALF_QUEUE_ID)
         return QueueOffset(min(max(at, low), store.next_queue_offset(topic, HALF_QUEUE_ID)))
 
     def _read_ops(self) -> bool:
-        """Read some op messages of earlier terms; True if there are more."""
+        """Read some op messages of earlier terms; return whether there are more."""
         store, known = self._store, self.current_outcomes
         if store.dispatched_log_offset < self.known_from:
             return False  # replicas must have these records first
@@ -348,10 +359,11 @@ class Transactions:
             return True
         self.is_ready = True
         self._serve_ends(known)
-        self._wake()
+        self._call_waiting()
         return False
 
-    def _wake(self) -> None:
+    def _call_waiting(self) -> None:
+        """Call the callbacks whose record can be read now."""
         waiting, self._waiting = self._waiting, []
         dispatched = self._store.dispatched_log_offset
         for log_offset, callback in waiting:
@@ -381,11 +393,11 @@ class Transactions:
 
     # Queries of the index
 
-    def _has_copy(self, half: Half) -> bool:
-        """Whether the message of a transaction was committed."""
+    def _has_committed_message(self, half: Half) -> bool:
+        """Whether the committed message of the transaction is in the log."""
         if unique_key(half.properties) in self._late:
             return True
-        where = target(half.properties)
+        where = target_of(half.properties)
         if where is None:
             return False
         topics = [where[0]]
@@ -396,10 +408,10 @@ class Transactions:
         return any(
             is_committed(record.sys_flag)
             for topic in topics
-            for _, record in self._found(topic, half)
+            for _, record in self._records_of(topic, half)
         )
 
-    def halves(self, half: Half) -> list[Half]:
+    def halves_of(self, half: Half) -> list[Half]:
         """Return the half messages of the transaction found in the index, oldest first; the newest
         may be missing there."""
         return [
@@ -409,7 +421,7 @@ class Transactions:
                 record,
                 decode_properties(record.properties),
             )
-            for log_offset, record in self._found(HALF_TOPIC, half)
+            for log_offset, record in self._records_of(HALF_TOPIC, half)
         ]
 
     def _newest(self, halves: list[Half]) -> Half | None:
@@ -421,8 +433,9 @@ class Transactions:
             at = self._renewed[at]
         return newest if at == newest.queue_offset else self.half_at(at)
 
-    def _found(self, topic: str, half: Half) -> list[tuple[LogOffset, Record]]:
-        """Return the records of that topic that belong to the transaction, oldest first."""
+    def _records_of(self, topic: str, half: Half) -> list[tuple[LogOffset, Record]]:
+        """Return (log offset, record) of the records of `topic` that belong to the transaction,
+        oldest first."""
         key, found = unique_key(half.properties), list[tuple[LogOffset, Record]]()
         if not key:
             return found
@@ -434,6 +447,7 @@ class Transactions:
         return found
 
     def _end_open(self, halves: list[Half], outcome: TransactionOutcome) -> None:
+        """Record the outcome for the open ones among these half messages."""
         for each in halves:
             if self.current_outcomes.get(each.queue_offset) is TransactionOutcome.OPEN:
                 self.end(each.queue_offset, outcome)

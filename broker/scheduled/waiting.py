@@ -32,7 +32,8 @@ TIMERS, DELAYS, HALVES, POPS = "timers", "delays", "half_messages", "pop_check_p
 
 
 class WaitingMessages:
-    """The waiting messages of a broker. Loop thread only."""
+    """The messages of a broker that wait for their delivery: reports the log offset of the first
+    one to the store's retention, and counts those lost. Loop thread only."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class WaitingMessages:
             next(self._look)
         except StopIteration as done:
             self._look, self._due_ms = None, steady_ms + LOOK_MS
-            self._took(done.value)
+            self._on_scanned(done.value)
 
     def oldest_ms(self) -> dict[str, int]:
         """Return, for each kind with waiting messages, the epoch ms at which the oldest one was
@@ -81,7 +82,8 @@ class WaitingMessages:
             HALVES: self._half_checks.lost,
         }
 
-    def _took(self, places: dict[str, LogOffset]) -> None:
+    def _on_scanned(self, places: dict[str, LogOffset]) -> None:
+        """Handle the result of a scan (kind to log offset): set the ages, and log new losses."""
         records = {kind: self._store.record(at) for kind, at in places.items()}
         self._since_ms = {
             kind: record.store_timestamp_ms
@@ -99,8 +101,8 @@ class WaitingMessages:
         self._reported = lost
 
     def _places(self) -> Generator[None, None, dict[str, LogOffset]]:
-        """Return the log offset of the first waiting message of each kind; report the least to the
-        store."""
+        """Return the log offset of the first waiting message of each kind, in steps, and report the
+        least to the store."""
         store = self._store
         end, begins = store.max_log_offset, store.min_log_offset
         places: dict[str, LogOffset] = {}
@@ -119,15 +121,15 @@ class WaitingMessages:
             at = self._offsets.query(self._revive_group, self._revive_topic, queue_id)
             add(POPS, self._place(self._revive_topic, queue_id, at))
         yield
-        add(TIMERS, (yield from self._timers.oldest()))
+        add(TIMERS, (yield from self._timers.oldest_waiting()))
         # The scan does not count if the log was cut, or had files removed, meanwhile.
         if store.max_log_offset >= end and store.min_log_offset == begins:
             store.keep_from(min([end, *places.values()]))
         return places
 
     def _place(self, topic: str, queue_id: int, queue_offset: int) -> LogOffset | None:
-        """Return the log offset of the message at that queue offset, or of the first one after
-        it."""
+        """Return the log offset of the message at that queue offset, or of the first one after it;
+        None without such a message."""
         store = self._store
         at = QueueOffset(max(queue_offset, store.min_queue_offset(topic, queue_id)))
         units = store.units(topic, queue_id, at, 1)

@@ -75,7 +75,7 @@ class DueUnit(NamedTuple):
 
 @dataclass(slots=True)
 class _Loading:
-    """A slot on its way into the heap."""
+    """A part of a slot whose units are being pushed to the heap."""
 
     tick: int
     walk: SlotWalk
@@ -83,7 +83,7 @@ class _Loading:
 
     @property
     def is_last(self) -> bool:
-        """Whether this is the last part of the slot."""
+        """Whether this is the last part of its slot."""
         return self.walk.count == len(self.walk)
 
     @property
@@ -93,8 +93,10 @@ class _Loading:
 
 
 class WheelReader:
-    """See the module. Ticks are epoch ms divided by the precision; times are epoch ms. Loop thread
-    only."""
+    """Reads the units of the timer wheel in the order of their times: takes slots out of the wheel
+    into a heap, and keeps the cursor over the slots that are delivered. Ticks are epoch ms divided
+    by the precision; times are epoch ms. A unit is "out" from `pop` until `done` or `put_back`.
+    Loop thread only."""
 
     def __init__(
         self,
@@ -142,20 +144,20 @@ class WheelReader:
         self.watch_clock(now_tick)
 
     def resume(self, cursor: int, floors: tuple[tuple[int, int], ...]) -> None:
-        """Continue, after `begin`, to read slots again from `cursor`, as before the broker stopped;
-        `floors` is from the property."""
+        """Continue, after `begin`, to read slots again from the tick `cursor`, as before the broker
+        stopped; `floors` is the value of that property then."""
         self.cursor = self._scanned = min(cursor, self.cursor)
         self._floors = list(floors)
 
     @property
     def floors(self) -> tuple[tuple[int, int], ...]:
-        """(tick, position) of each step back of the clock: units before the position, in slots
-        before that tick, were delivered."""
+        """(tick, position) of each time the clock was set back: units before the position in the
+        timer log, in slots before that tick, were delivered."""
         return tuple(self._floors)
 
     def clear(self) -> None:
-        """Forget all units taken out of the wheel, out or not, because another broker delivers now;
-        `cursor` and `high` stay until `begin`."""
+        """Forget all units taken out of the wheel, because another broker delivers now; `cursor`
+        and `high` stay until `begin`."""
         self.heap.clear()
         self._loading = None
         for table in (self._waiting, self._out, self._parts, self._recalls):
@@ -212,13 +214,13 @@ class WheelReader:
         found = self._files.free_tick(tick, self.cursor, high, floor)
         return found if found - self.cursor < self._files.slots else None
 
-    def added(self, due: DueUnit) -> None:
+    def note_added(self, due: DueUnit) -> None:
         """Note a unit that the caller has put into a slot. If the slot was taken out, the unit goes
         to the heap, or, while the heap is full, the slot is taken out again from this unit."""
         if due.tick >= self._scanned and due.tick not in self._waiting:
             return
         if due.magic & (kernel.DELETE | kernel.ROLL) == kernel.DELETE:
-            self._recall(due.tick, due.position)
+            self._add_recall(due.tick, due.position)
         elif due.tick not in self._parts:
             if self.has_room:
                 self._push(due)
@@ -265,15 +267,18 @@ class WheelReader:
         return tuple(self._recalls)
 
     def _count_delivered(self, tick: int, count: int) -> None:
+        """Count `count` units of a slot as delivered."""
         self._waiting[tick] -= count
         if len(self._begun) < BEGUN_MAX:
             self._begun.add(tick)
 
     def _push(self, due: DueUnit) -> None:
+        """Push a unit to the heap, and count it in its slot."""
         self.heap.push(*due)
         self._waiting[due.tick] = self._waiting.get(due.tick, 0) + 1
 
-    def _recall(self, tick: int, position: int) -> None:
+    def _add_recall(self, tick: int, position: int) -> None:
+        """Remember the key of a recall in a slot."""
         key = self._recall_of(position)
         self._waiting.setdefault(tick, 0)
         recalls = self._recalls.setdefault(tick, set())
@@ -283,8 +288,8 @@ class WheelReader:
     # Taking units out of slots
 
     def load(self, now_ms: int) -> bool:
-        """Take out slots that begin within AHEAD_MS of `now_ms`, as many units as one step may;
-        return whether to call again at once."""
+        """Take units out of the slots that begin within AHEAD_MS of `now_ms` into the heap, as many
+        as one step may; return whether to call again at once."""
         ahead_ms = max(AHEAD_MS, self._precision_ms // 2)
         until = (now_ms + ahead_ms) // self._precision_ms + 1
         budget, self._is_scanning = LOADED_PER_STEP, False
@@ -295,7 +300,7 @@ class WheelReader:
         while budget > 0:
             if self._loading is not None:
                 budget -= self._load_more(budget)
-            elif taken < SLOTS_MAX and self._find(until):
+            elif taken < SLOTS_MAX and self._begin_next(until):
                 taken += 1
             else:
                 break
@@ -307,8 +312,9 @@ class WheelReader:
         """Number of units of a slot in the heap: a unit that is out for long holds up no others."""
         return self._waiting.get(tick, 0) - len(self._out.get(tick, ()))
 
-    def _find(self, until: int) -> bool:
-        """Begin with the next slot that has units; False if there is no such slot yet."""
+    def _begin_next(self, until: int) -> bool:
+        """Begin to take out the next slot that has units; False if there is no such slot before
+        tick `until`."""
         if len(self.heap) >= ROOM // 2:
             return False
         wanted = until
@@ -324,13 +330,14 @@ class WheelReader:
         return False
 
     def _begin(self, tick: int) -> None:
+        """Begin to take out a slot, or the rest of it."""
         floor = self._parts.pop(tick, None)
         is_first = floor is None
         walk = self._files.walk(tick, self._floor(tick) if floor is None else floor, ROOM)
         self._waiting.setdefault(tick, 0)
         self._loading = _Loading(tick, walk)
         for position in walk.recalls if is_first else ():
-            self._recall(tick, position)
+            self._add_recall(tick, position)
         if is_first and walk.recall_count > RECALLS_MAX:
             logger.error(
                 "%d recalls are due at once: some are ignored, and their timers delivered",
@@ -341,12 +348,15 @@ class WheelReader:
             self._parts[tick] = last_position + 1
 
     def _floor(self, tick: int) -> int:
+        """The position in the timer log from which units of the slot are not delivered."""
         for until, position in reversed(self._floors):
             if tick < until:
                 return position
         return 0
 
     def _load_more(self, budget: int) -> int:
+        """Push units of the slot that is being taken out; return the cost, at most about
+        `budget`."""
         loading = self._loading
         assert loading is not None
         walk, tick, cost = loading.walk, loading.tick, 0
@@ -411,6 +421,7 @@ class WheelReader:
         return is_out
 
     def _end_out(self, due: DueUnit) -> bool:
+        """Count a unit as no longer out; False if it was not out."""
         units = self._out.get(due.tick, set())
         if due not in units:
             return False

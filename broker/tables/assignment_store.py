@@ -58,7 +58,7 @@ class StoredAssignment:
     @property
     def name(self) -> str:
         """The row's key, `topic@group`."""
-        return key_of(self.group, self.topic)
+        return row_key(self.group, self.topic)
 
     @classmethod
     def from_json(cls, name: str, value: Any) -> "StoredAssignment":
@@ -103,8 +103,8 @@ class StoredAssignment:
         }
 
     def row(self) -> bytes:
-        """The row's text in the file, `"topic@group":{...}` in UTF-8 without line breaks; encoded
-        at the first call only."""
+        """The assignment's row in the file, `"topic@group":{...}` in UTF-8 without line breaks;
+        encoded at the first call only."""
         if not self._row:
             # A single line without spaces: a large group has thousands of members, and this runs on
             # the loop.
@@ -114,7 +114,8 @@ class StoredAssignment:
 
 
 class AssignmentStore:
-    """Table from (topic, group) to StoredAssignment, within MAX_SIZE. Loop thread only."""
+    """Table of the last assignment of each (topic, group), within MAX_SIZE, saved in
+    assignments.json. Loop thread only."""
 
     def __init__(self, saver: TableSaver, boot: int) -> None:
         """`boot` is a number that no other start of this broker has; it begins each `version`."""
@@ -129,10 +130,10 @@ class AssignmentStore:
     def load(self) -> None:
         """Read assignments.json, if it exists, into this empty table; call once. Raises ConfigError
         if its content is malformed, StoreError if it cannot be read."""
-        saved = self._saver.load(FILE_NAME, self._take)
+        saved = self._saver.load(FILE_NAME, self._content)
         if saved is not None:
             try:
-                rows = read_shares(as_object(saved)).values()
+                rows = read_assignments(as_object(saved)).values()
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
             for row in sorted(rows, key=lambda row: row.decided_ms):
@@ -146,7 +147,7 @@ class AssignmentStore:
 
     def get(self, group: str, topic: str) -> StoredAssignment | None:
         """The stored assignment of a group's topic, or None."""
-        return self._rows.get(key_of(group, topic))
+        return self._rows.get(row_key(group, topic))
 
     def put(self, row: StoredAssignment) -> None:
         """Replace the assignment of the row's topic and group, whatever its generation; drop the
@@ -164,11 +165,12 @@ class AssignmentStore:
 
     def to_json(self) -> dict[str, Any]:
         """The members TABLE (all rows) and VERSION of the answer to 402, which replicas pass to
-        `read_shares`."""
+        `read_assignments`."""
         return {TABLE: self._rows.body(self._rows.names()), VERSION: self.version}
 
     def _put(self, row: StoredAssignment) -> list[str]:
-        """Put a row; returns the names of dropped rows, including its own if it is too large."""
+        """Put a row; return the names of rows that were dropped for room, including the row's own
+        name if it is too large."""
         size = len(row.row())
         gone = [row.name] if size > MAX_ROW else []
         if not gone:
@@ -184,20 +186,22 @@ class AssignmentStore:
         return gone
 
     def _save(self, gone: list[str], row: StoredAssignment) -> None:
+        """Have the changed row, and the names of dropped rows (`gone`), appended to the file."""
         put = [] if row.name in gone else [row.row()]
         change = config_changes.change({}, {TABLE: put}, {TABLE: gone})
-        self._saver.changed(FILE_NAME, self._take, change)
+        self._saver.changed(FILE_NAME, self._content, change)
 
-    def _take(self) -> Content:
+    def _content(self) -> Content:
+        """The whole content of the file."""
         return self._rows.snapshot(TABLE, {})
 
 
-def key_of(group: str, topic: str) -> str:
-    """Return the row's key `topic@group`, the same form as the keys of consumerOffset.json."""
+def row_key(group: str, topic: str) -> str:
+    """Return the key `topic@group` of a row, the same form as the keys of consumerOffset.json."""
     return f"{topic}@{group}"
 
 
-def read_shares(members: dict[str, Any]) -> dict[str, StoredAssignment]:
+def read_assignments(members: dict[str, Any]) -> dict[str, StoredAssignment]:
     """Decode the rows, by `topic@group`, from the object in assignments.json or in an answer to
     402; {} if it has no TABLE. Raises BadBody."""
     rows = table(members, TABLE, as_object)
@@ -205,6 +209,8 @@ def read_shares(members: dict[str, Any]) -> dict[str, StoredAssignment]:
 
 
 def _queues(topic: str, brokers: dict[str, Any], left: int) -> list[MessageQueue]:
+    """Decode a member's queues of the topic from broker name to comma-separated queue ids; at most
+    `left` queues. Raises BadBody."""
     queues: list[MessageQueue] = []
     for broker, ids in brokers.items():
         wrong = check_lengths(broker=broker)

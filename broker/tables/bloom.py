@@ -53,11 +53,13 @@ class BloomFilter:
         return bytes(bits)
 
 
-def _turned(value: int, by: int) -> int:
+def _rotate_left(value: int, by: int) -> int:
+    """Rotate a 64-bit number left by `by` bits."""
     return (value << by | value >> (64 - by)) & _MASK
 
 
-def _mixed(value: int) -> int:
+def _finalize(value: int) -> int:
+    """The finalizer of murmur3 for a 64-bit number."""
     value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & _MASK
     value = (value ^ value >> 33) * 0xC4CEB9FE1A85EC53 & _MASK
     return value ^ value >> 33
@@ -72,14 +74,14 @@ def murmur3(data: bytes) -> int:
         low = int.from_bytes(padded[at : at + 8], "little")
         high = int.from_bytes(padded[at + 8 : at + 16], "little")
         is_tail = at + 16 > len(data)
-        one ^= _turned(low * _FIRST & _MASK, 31) * _SECOND & _MASK
+        one ^= _rotate_left(low * _FIRST & _MASK, 31) * _SECOND & _MASK
         if not is_tail:
-            one = (_turned(one, 27) + other & _MASK) * 5 + 0x52DCE729 & _MASK
-        other ^= _turned(high * _SECOND & _MASK, 33) * _FIRST & _MASK
+            one = (_rotate_left(one, 27) + other & _MASK) * 5 + 0x52DCE729 & _MASK
+        other ^= _rotate_left(high * _SECOND & _MASK, 33) * _FIRST & _MASK
         if not is_tail:
-            other = (_turned(other, 31) + one & _MASK) * 5 + 0x38495AB5 & _MASK
+            other = (_rotate_left(other, 31) + one & _MASK) * 5 + 0x38495AB5 & _MASK
     one, other = one ^ len(data), other ^ len(data)
     one = one + other & _MASK
     other = other + one & _MASK
-    one, other = _mixed(one), _mixed(other)
+    one, other = _finalize(one), _finalize(other)
     return one + other & _MASK

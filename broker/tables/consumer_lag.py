@@ -36,7 +36,7 @@ NOTHING: Final[Since] = (0, True)
 """The Since of an empty set of messages."""
 
 
-class Held(NamedTuple):
+class UnackedPops(NamedTuple):
     """Popped and unacknowledged messages of a group in a topic: their number `messages`, the number
     `ordered` of those messages that are at or after the group's committed offset, and `oldest`,
     pairs (queue id, queue offset): the oldest message is at or after one of these places."""
@@ -66,20 +66,18 @@ class Lag:
     ready_since: Since
 
 
-def behind_ms(since: Since, now_ms: int) -> int:
-    """Time in ms from `since` to `now_ms` (epoch ms): 0 without a message, -1 if the store time is
-    unknown. If `since` is not exact, the message has waited at least this time."""
+def waited_ms(since: Since, now_ms: int) -> int:
+    """Return the time in ms from `since` (see `waiting_since`) to `now_ms` (epoch ms): 0 without a
+    message, -1 if the store time is unknown. If `since` is not exact, the message has waited at
+    least this time."""
     stored_ms, _ = since
     return max(now_ms - stored_ms, 0) if stored_ms > 0 else stored_ms
 
 
 def waiting_since(store: Store, topic: str, queue_id: int, queue_offset: int) -> Since:
-    """Store time in epoch ms of the queue's first message at or after `queue_offset`, and whether
-    it is exact.
-
-    (0, True): no such message. (t, False): the message was stored at t or earlier. (-1, False): the
-    time is unknown.
-    """
+    """Return (store time in epoch ms of the queue's first message at or after `queue_offset`,
+    whether it is exact). (0, True): no such message. (t, False): the message was stored at t or
+    earlier. (-1, False): the time is unknown."""
     if queue_offset >= store.max_queue_offset(topic, queue_id):
         return NOTHING
     first = max(queue_offset, store.min_queue_offset(topic, queue_id))
@@ -97,15 +95,15 @@ class ConsumerLags:
         groups: GroupTable,
         offsets: OffsetTable,
         consumers: ConsumerTable,
-        held: Callable[[str, str], Held],
+        unacked_pops: Callable[[str, str], UnackedPops],
     ) -> None:
-        """`held(topic, group)` returns the group's popped messages."""
+        """`unacked_pops(topic, group)` returns the group's popped messages."""
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._consumers = consumers
-        self._held = held
+        self._unacked_pops = unacked_pops
         self._last: list[Lag] = []
         self._walk: Iterator[None] | None = None
 
@@ -127,18 +125,20 @@ class ConsumerLags:
         return self._last
 
     def _is_small(self) -> bool:
+        """Whether the lags of all groups have at most INLINE queues together."""
         pairs = self._offsets.offsets().committed
         if len(pairs) > INLINE:
             return False
         return sum(self._queues_of(topic) for topic, _ in pairs) <= INLINE
 
     def _queues_of(self, topic: str) -> int:
+        """The number of the topic's queues; 0 for an unknown topic."""
         config = self._topics.get(topic)
         return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
 
-    def worst(self, count: int) -> list[Lag]:
-        """The `count` greatest lags that have unacknowledged messages, the most messages first;
-        from `current`, so they may be of an earlier walk."""
+    def largest(self, count: int) -> list[Lag]:
+        """Return the `count` lags with the most unacknowledged messages, the greatest first,
+        without lags of 0; from `current`, so they may be of an earlier walk."""
         behind = [lag for lag in self.current() if lag.messages > 0]
         return nlargest(count, behind, key=lambda lag: (lag.messages, lag.group, lag.topic))
 
@@ -154,19 +154,19 @@ class ConsumerLags:
         found: list[Lag] = []
         seen = 0
         for pair in list(self._offsets.offsets().committed):
-            lag = yield from self._of(pair)
+            lag = yield from self._lag_of(pair)
             if lag is not None:
                 found.append(lag)
-            # `_of` has already paused for full steps of queues; only the remainder counts here.
+            # `_lag_of` has already paused for full steps of queues; only the remainder counts here.
             seen += 1 + self._queues_of(pair[0]) % STEP
             if seen >= STEP:
                 seen = 0
                 yield
         self._last = found
 
-    def _of(self, pair: Pair) -> Generator[None, None, Lag | None]:
-        """The pair's lag; None if topic or group no longer exists, or if an online group does not
-        subscribe to it."""
+    def _lag_of(self, pair: Pair) -> Generator[None, None, Lag | None]:
+        """Compute the lag of a pair (topic, group), in steps; None if topic or group no longer
+        exists, or if an online group does not subscribe to it."""
         topic, name = pair
         queues = self._queues_of(topic)
         offsets = self._offsets.offsets()
@@ -198,22 +198,24 @@ class ConsumerLags:
             if taken != done:
                 oldest = waiting_since(self._store, topic, queue_id, QueueOffset(taken))
             ready_since = _older(ready_since, oldest)
-        held = self._held(topic, name)
-        for queue_id, first in held.oldest:
+        popped = self._unacked_pops(topic, name)
+        for queue_id, first in popped.oldest:
             since = _older(since, waiting_since(self._store, topic, queue_id, first))
-        messages += held.messages - held.ordered
-        inflight += held.messages
-        ready = max(0, ready - held.ordered)
+        messages += popped.messages - popped.ordered
+        inflight += popped.messages
+        ready = max(0, ready - popped.ordered)
         return Lag(name, topic, members, messages, inflight, ready, since, ready_since)
 
     def _subscribes(self, group: str, topic: str) -> bool:
+        """Whether the group counts as a consumer of the topic: it is offline, subscribes to it, or
+        it is a retry topic."""
         if topic.startswith(RETRY_PREFIX) or self._consumers.subscription_count(group) == 0:
             return True
         return self._consumers.find_subscription(group, topic) is not None
 
 
 def _older(one: Since, other: Since) -> Since:
-    """The older of two times since when messages wait. An inexact time may be older than any
+    """Return the older of two times since when messages wait. An inexact time may be older than any
     other."""
     known = one[1] and other[1]
     times = [at_ms for at_ms, _ in (one, other) if at_ms > 0]

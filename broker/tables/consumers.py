@@ -50,16 +50,14 @@ _NO_VERSION: Final = (1 << 63) - 1
 
 
 class TooManyGroups(Exception):
-    """A heartbeat exceeds a bound of groups, members or subscriptions; the text names it."""
+    """A heartbeat exceeds a limit of groups, members or subscriptions; the text names it."""
 
 
 @dataclass(slots=True)
 class ConsumerConnection:
-    """A connection that consumes for a group (RocketMQ: ClientChannelInfo).
-
-    `language` and `version` are the client's, as in its requests; `last_update_ms` is the time of
-    its last heartbeat by the monotonic clock.
-    """
+    """A connection that consumes for a group (RocketMQ: ClientChannelInfo). `language` and
+    `version` are the client's, as in its requests; `last_update_ms` is the time of its last
+    heartbeat by the monotonic clock."""
 
     client_id: str
     language: str
@@ -100,30 +98,32 @@ class ConsumerGroup:
     size: int = 0
 
     def client_ids(self) -> set[str]:
-        """The members' client ids, a new set; a client with two connections counts once."""
+        """Return the members' client ids, a new set; a client with two connections counts once."""
         return {member.client_id for member in self.members.values()}
 
     def find(self, client_id: str) -> Peer | None:
-        """The connection with this client id, or None; if there are several, the connection with
-        the newest heartbeat."""
+        """Return the connection with this client id, or None; if there are several, the connection
+        with the newest heartbeat."""
         found = [peer for peer, member in self.members.items() if member.client_id == client_id]
         return found[-1] if found else None
 
 
 @dataclass(slots=True)
-class _Compensated:
+class _PulledSubscription:
+    """A subscription that a pull carried, and the time of that pull."""
+
     subscription: SubscriptionData
     updated_ms: int
 
 
 class ConsumerTable:
-    """Table from group name to ConsumerGroup, with the subscriptions that pulls carried. A group
-    stays while it has a connection."""
+    """The online consumer groups by name, with their members and subscriptions, and the
+    subscriptions that pulls carried. A group stays while it has a connection."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[str]] = {}
-        self._compensated: dict[tuple[str, str], _Compensated] = {}
+        self._compensated: dict[tuple[str, str], _PulledSubscription] = {}
         self._changed: dict[str, None] = {}
         self.on_change: Callable[[str], None] = lambda group: None
         """Called after each change or heartbeat with the group's name: its members or subscriptions
@@ -251,7 +251,7 @@ class ConsumerTable:
             len(subscription.sub_string) <= MAX_COMPENSATED_SIZE
             and self.compensated_size + size <= MAX_COMPENSATED
         ):
-            self._compensated[pair] = _Compensated(subscription, now_ms)
+            self._compensated[pair] = _PulledSubscription(subscription, now_ms)
             self.compensated_size += size
 
     def connections(self) -> dict[tuple[str, str], int]:
@@ -304,20 +304,24 @@ class ConsumerTable:
         ]
 
     def mark_changed(self, group_name: str) -> None:
-        """Include an online group in the next `take_notices`: its assignment has changed."""
+        """Have the members of an online group included in the next `take_notices`: its assignment
+        has changed."""
         if group_name in self._groups:
             self._changed[group_name] = None
 
     def _renumber(self, group: ConsumerGroup) -> None:
+        """Give the group a new generation."""
         self._generations += 1
         group.generation = self._generations
 
     def _drop_compensated(self, pair: tuple[str, str]) -> None:
+        """Forget the subscription that pulls carried for a pair (group, topic), if there is one."""
         known = self._compensated.pop(pair, None)
         if known is not None:
             self.compensated_size -= _compensated_size(pair, known.subscription)
 
     def _leave(self, group: ConsumerGroup, peer: Peer) -> None:
+        """Remove a member from its group; a group without members is removed."""
         self.members_size -= group.members.pop(peer).size
         self._renumber(group)
         groups_of_peer = self._groups_of.get(peer)
@@ -335,6 +339,7 @@ class ConsumerTable:
         self.on_change(group.name)
 
     def _check_bounds(self, peer: Peer, member: ConsumerConnection, data: ConsumerData) -> None:
+        """Raise TooManyGroups if the heartbeat's entry exceeds a limit."""
         known = self._groups_of.get(peer, ())
         if data.group_name not in known and len(known) >= MAX_GROUPS_OF_PEER:
             raise TooManyGroups(f"one connection consumes for over {MAX_GROUPS_OF_PEER} groups")
@@ -351,10 +356,12 @@ class ConsumerTable:
 
 
 def _group_size(name: str) -> int:
+    """Estimated bytes of a group in the table, without its members."""
     return 2 * _MEMBER_SIZE + kept_size(name)
 
 
 def _compensated_size(pair: tuple[str, str], subscription: SubscriptionData) -> int:
+    """Estimated bytes of a subscription that a pull carried."""
     return subscription.size + kept_size(*pair) + 250
 
 
@@ -364,14 +371,11 @@ def _replace_subscriptions(
     own_version: int,
     member: ConsumerConnection,
 ) -> bool:
-    """Replace the group's subscriptions by the newest heartbeat's; returns whether the set of
-    topics changed.
-
-    The group's subVersion never goes back: pulls of other members carry theirs, and the broker
-    refuses a pull whose version is higher than the group's. The exception is a version higher than
-    each member's: the members that sent it have left, and the subscription of the highest remaining
-    member takes its place.
-    """
+    """Replace the group's subscriptions by the newest heartbeat's; return whether the set of topics
+    changed. The group's subVersion never goes back: pulls of other members carry theirs, and the
+    broker refuses a pull whose version is higher than the group's. The exception is a version
+    higher than each member's: the members that sent it have left, and the subscription of the
+    highest remaining member takes its place."""
     highest = max(one.top_version for one in group.members.values())
     before = set(group.subscriptions)
     for subscription in wanted:

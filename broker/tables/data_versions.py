@@ -21,21 +21,19 @@ counted without this replica's knowledge."""
 
 
 @dataclass(slots=True)
-class Versions:
-    """The rules for new versions; a single object for all tables of a broker.
-
-    `epoch`: the master's epoch (RocketMQ: the state machine version), 0 without epochs.
-    `following`: the tables are a copy of the master's. Additions of a replica (a topic of its
-    start, a group on first use) do not count: a replica that counts by itself never has its
-    master's version again, and would seem to have the newer tables (R22).
-    """
+class VersionRules:
+    """The rules for new DataVersions; a single object for all tables of a broker. `epoch`: the
+    master's epoch (RocketMQ: the state machine version), 0 without epochs. `following`: the tables
+    are a copy of the master's. Additions of a replica (a topic of its start, a group on first use)
+    do not count: a replica that counts by itself never has its master's version again, and would
+    seem to have the newer tables (R22)."""
 
     epoch: int = 0
     following: bool = False
 
     def next(self, version: DataVersion, now_ms: int) -> DataVersion:
-        """The version after a change at `now_ms` (epoch ms): counter + 1 and the higher of both
-        epochs; while `following`, only the time changes."""
+        """Return the version after a change of a table at `now_ms` (epoch ms): counter + 1 and the
+        higher of both epochs; while `following`, only the time changes."""
         if self.following:
             return replace(version, timestamp=now_ms)
         return version.next(now_ms, max(version.state_version, self.epoch))
@@ -52,8 +50,8 @@ def is_older(version: DataVersion, other: DataVersion) -> bool:
 
 
 def read_only_here(members: dict[str, Any]) -> frozenset[str]:
-    """The names in the `onlyHere` member of a file's object; empty if it is missing or not a list.
-    Items that are not text are skipped."""
+    """Return the names in the member `onlyHere` of a file's object (entries that no master is known
+    to have had); empty if it is missing or not a list. Items that are not text are skipped."""
     names = members.get(ONLY_HERE)
     if not isinstance(names, list):
         return frozenset()
@@ -61,5 +59,6 @@ def read_only_here(members: dict[str, Any]) -> frozenset[str]:
 
 
 def write_only_here(names: Collection[str]) -> dict[str, Any]:
-    """The member `onlyHere` with the sorted names, or {} without names."""
+    """Return the member `onlyHere` of a file's object with the sorted names, or {} without
+    names."""
     return {ONLY_HERE: sorted(names)} if names else {}

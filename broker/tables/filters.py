@@ -43,18 +43,16 @@ _PIECE: Final = 64
 
 
 class TooManyFilters(Exception):
-    """A heartbeat brings more filters than MAX_SIZE allows, even without all unused filters."""
+    """The filters in a heartbeat exceed MAX_SIZE, even without all unused filters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilter:
-    """A group's filter of a topic (RocketMQ: ConsumerFilterData). It is replaced, never changed.
-
-    `kind` is the expression type (SQL92); `born_ms` and `dead_ms` are epoch ms: registered, and
-    unused since that time, 0 while in use. `client_version` is the highest subVersion. `bits` are
-    the filter's positions in a bit map of `bit_count` bits. `compiled` is None until
-    `FilterTable.get`.
-    """
+    """A group's property filter of a topic (RocketMQ: ConsumerFilterData). It is replaced, never
+    changed. `kind` is the expression type (SQL92); `born_ms` and `dead_ms` are epoch ms:
+    registered, and unused since that time, 0 while in use. `client_version` is the highest
+    subVersion. `bits` are the filter's positions in a bit map of `bit_count` bits. `compiled` is
+    None until `FilterTable.get`."""
 
     group: str
     topic: str
@@ -91,7 +89,7 @@ class ConsumerFilter:
         return kept_size(self.group, self.topic, self.expression) + program + _ENTRY_SIZE
 
     def row(self) -> bytes:
-        """The row's text `"group":{...}` in `groupFilterData` of the file, in UTF-8."""
+        """The filter's row `"group":{...}` in `groupFilterData` of the file, in UTF-8."""
         bean = {
             "bloomFilterData": {"bitNum": self.bit_count, "bitPos": list(self.bits)},
             "bornTime": self.born_ms,
@@ -110,7 +108,8 @@ class ConsumerFilter:
 
 
 class FilterTable:
-    """Table from (topic, group) to filter. Times are epoch ms. Loop thread only."""
+    """Table of the property filters of consumer groups, by (topic, group), saved in
+    consumerFilter.json. Times are epoch ms. Loop thread only."""
 
     def __init__(
         self, config: BrokerConfig, saver: TableSaver, on_change: Callable[[str], None]
@@ -135,11 +134,11 @@ class FilterTable:
         unused until `register`. If bits were made with other parameters than this broker's, no
         filter is loaded, as in RocketMQ. Raises ConfigError for malformed content, StoreError if
         the file cannot be read."""
-        saved = self._saver.load(FILE_NAME, self._take)
+        saved = self._saver.load(FILE_NAME, self._content)
         if saved is None:
             return
         try:
-            loaded = list(_read(saved))
+            loaded = list(_read_filters(saved))
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
         here = self._bloom.bit_count, self._bloom.hash_count
@@ -221,10 +220,10 @@ class FilterTable:
         costs the dead times: each heartbeat brings the filters in use."""
         if self._has_changed:
             self._has_changed = False
-            self._saver.changed(FILE_NAME, self._take)
+            self._saver.changed(FILE_NAME, self._content)
 
     def _register(self, group: str, one: SubscriptionData, now_ms: int) -> bool:
-        """Register a filter; returns whether an expression was parsed
+        """Register the filter of a subscription (`one`); return whether an expression was parsed
         (FilterDataMapByTopic.register)."""
         known = self._by_topic.get(one.topic, {}).get(group)
         same = (one.sub_string, one.expression_type)
@@ -242,7 +241,7 @@ class FilterTable:
                 self._remove(known)
                 self._on_change(group)
             return True
-        self._make_room(
+        self._put_with_room(
             ConsumerFilter(
                 group,
                 one.topic,
@@ -258,7 +257,8 @@ class FilterTable:
         self._on_change(group)
         return True
 
-    def _make_room(self, new: ConsumerFilter) -> None:
+    def _put_with_room(self, new: ConsumerFilter) -> None:
+        """Put a new filter, after removing unused filters as needed. Raises TooManyFilters."""
         for topic, group in list(self._dead) if self.size + new.size > MAX_SIZE else ():
             if (topic, group) != (new.topic, new.group):
                 self._remove(self._by_topic[topic][group])
@@ -269,6 +269,7 @@ class FilterTable:
         self._put(new)
 
     def _put(self, one: ConsumerFilter) -> None:
+        """Put or replace a filter in all indexes."""
         groups, pair = self._by_topic.setdefault(one.topic, {}), (one.topic, one.group)
         former = groups.get(one.group)
         self.size += one.size - (0 if former is None else former.size)
@@ -281,10 +282,12 @@ class FilterTable:
         self._has_changed = True
 
     def _mark_dead(self, one: ConsumerFilter, now_ms: int) -> None:
+        """Mark a filter as unused since `now_ms`, unless it is already."""
         if not one.is_dead:
             self._put(replace(one, dead_ms=max(now_ms, one.born_ms)))
 
     def _remove(self, one: ConsumerFilter) -> None:
+        """Remove a filter from all indexes."""
         self.size -= one.size
         del self._by_topic[one.topic][one.group]
         self._topics_of[one.group].discard(one.topic)
@@ -294,12 +297,15 @@ class FilterTable:
         self._dead.pop((one.topic, one.group), None)
         self._has_changed = True
 
-    def _take(self) -> Content:
+    def _content(self) -> Content:
+        """The whole content of the file."""
         rows = [(topic, list(groups.values())) for topic, groups in sorted(self._by_topic.items())]
         return lambda: _pieces(rows)
 
 
 def _matches(compiled: Filter, properties: bytes) -> bool:
+    """Whether the filter accepts a message with these encoded properties; False if its evaluation
+    fails."""
     try:
         return compiled.evaluate(properties) is True
     except ValueError:
@@ -307,7 +313,7 @@ def _matches(compiled: Filter, properties: bytes) -> bool:
 
 
 def _pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[bytes]:
-    """The text of the file, some filters at a time."""
+    """Yield the text of the file, some filters at a time."""
     lead = b'{\n\t"filterDataByTopic":{'
     for topic, filters in rows:
         yield lead + b"\n\t\t" + fastjson.dumps(topic).encode() + b':{\n\t\t\t"groupFilterData":{'
@@ -322,8 +328,8 @@ def _pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[bytes]:
     yield b"\n\t}\n}" if rows else b"{}"
 
 
-def _read(saved: Any) -> Iterator[ConsumerFilter]:
-    """The filters of a file. Raises BadBody."""
+def _read_filters(saved: Any) -> Iterator[ConsumerFilter]:
+    """Yield the filters in the content of a file. Raises BadBody."""
     for topic, of_topic in table(as_object(saved), "filterDataByTopic", as_object).items():
         for group, one in table(of_topic, "groupFilterData", as_object).items():
             bloom = as_object(one.get("bloomFilterData") or {})

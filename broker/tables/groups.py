@@ -17,7 +17,7 @@ from typing import Any
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.data_versions import (
     ONLY_HERE,
-    Versions,
+    VersionRules,
     read_only_here,
     write_only_here,
 )
@@ -75,11 +75,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class GroupTable:
-    """Table from group name to configuration, saved in subscriptionGroup.json. Loop thread only.
-
-    A configuration in the table is never changed, only replaced: the saver writes on another
-    thread. Each change has the file written soon.
-    """
+    """Table of the consumer groups by name, with their configurations and read bans, saved in
+    subscriptionGroup.json. Loop thread only. A configuration in the table is never changed, only
+    replaced: the saver writes on another thread. Each change has the file written soon."""
 
     def __init__(
         self, config: BrokerConfig, saver: TableSaver, on_change: Callable[[list[str]], None]
@@ -96,7 +94,7 @@ class GroupTable:
         deleted them."""
         self.data_version = DataVersion()
         """Version of groups and bans; assign it through the methods only."""
-        self.versions = Versions()
+        self.versions = VersionRules()
         """Rules for new versions; replication (broker/ha/metadata) replaces it by an object that
         all tables share."""
         self._changes = 0
@@ -107,7 +105,7 @@ class GroupTable:
         """Read subscriptionGroup.json, if it exists, and add missing system groups (store.md 22),
         which has the file written. Raises ConfigError for malformed content, StoreError if the file
         cannot be read."""
-        saved = self._saver.load(FILE_NAME, self._take)
+        saved = self._saver.load(FILE_NAME, self._content)
         if saved is not None:
             try:
                 self._read(as_object(saved))
@@ -119,13 +117,11 @@ class GroupTable:
             # Not counted, as in RocketMQ: a new broker's table is older than a table in use.
             self._change(replace(self.data_version, timestamp=now_ms), made)
 
-    def find(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """The group's configuration; a missing group is created with the defaults if the
-        configuration allows it.
-
-        None means the answer is SUBSCRIPTION_GROUP_NOT_EXIST (26): creation is off, the name is
-        illegal, or the table holds MAX_GROUPS (RocketMQ: findSubscriptionGroupConfig).
-        """
+    def find_or_create(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
+        """Return the group's configuration; a missing group is created with the defaults if the
+        configuration allows it. None means the answer is SUBSCRIPTION_GROUP_NOT_EXIST (26):
+        creation is off, the name is illegal, or the table holds MAX_GROUPS (RocketMQ:
+        findSubscriptionGroupConfig)."""
         known = self._groups.get(name)
         if known is not None:
             return known
@@ -138,11 +134,11 @@ class GroupTable:
         return created
 
     def find_used(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """The configuration of a group that has consumed according to the log: a crash or a change
-        of master may have lost it, so it is created again with the defaults if the configuration
-        allows it. None if it is not created, or was deleted since this start and not created
-        again."""
-        return None if name in self._deleted else self.find(name, now_ms)
+        """Return the configuration of a group that has consumed according to the log: a crash or a
+        change of master may have lost the group, so it is created again with the defaults if the
+        configuration allows it. None if it is not created, or was deleted since this start and not
+        created again."""
+        return None if name in self._deleted else self.find_or_create(name, now_ms)
 
     def latest_deletion_ms(self) -> int:
         """Time of the last deletion of any group with its offsets, in epoch ms; 0 if there was no
@@ -218,10 +214,10 @@ class GroupTable:
         only_here: frozenset[str] = frozenset(),
         deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
-        """Replace the table by a followed master's `groups`, `forbidden` bans and `version`,
-        together with groups in `only_here`, which no master is known to have had. `deleted`: group
-        to the time of its deletion with its offsets there, in epoch ms; a later time than here is
-        stored."""
+        """Replace the table by `groups`, `forbidden` bans and `version`, merged from a followed
+        master's. `only_here`: names in `groups` that no master is known to have had. `deleted`:
+        group to the time of its deletion with its offsets at the master, in epoch ms; a later time
+        than here is stored."""
         later = {name: at for name, at in deleted.items() if at > self.deleted_ms(name)}
         put = {name: one for name, one in groups.items() if self._groups.get(name) != one}
         gone = [name for name in self._groups.rows() if name not in groups]
@@ -252,8 +248,8 @@ class GroupTable:
         return known
 
     def all_forbidden(self) -> _Forbidden:
-        """Group to topic to mask; the outer table is a copy, the inner tables must not be
-        changed."""
+        """Return the bans: group to topic to mask of forbidden operations; the outer table is a
+        copy, the inner tables must not be changed."""
         return dict(self._forbidden)
 
     def bump_version(self, now_ms: int) -> None:
@@ -301,10 +297,12 @@ class GroupTable:
             **({DELETED: dict(self._deleted_ms)} if self._deleted_ms else {}),
         }
 
-    def _take(self) -> Content:
+    def _content(self) -> Content:
+        """The whole content of the file."""
         return self._groups.snapshot(TABLE, self._members())
 
     def _read(self, saved: dict[str, Any]) -> None:
+        """Set the table to the object in the file. Raises BadBody."""
         self.data_version = DataVersion.from_json(saved.get("dataVersion"))
         groups, self._forbidden = read_groups(saved)
         self._groups.replace(groups)
@@ -320,9 +318,9 @@ class GroupTable:
         changed_members: Mapping[str, Any] = _NOTHING,
         deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
-        """Put groups, forget others, set bans (None: lift all of the group's); `changed_members`
-        holds the other changed members of the file. `deleted`: times of deletions to remember, in
-        epoch ms."""
+        """Put groups, remove the groups in `gone`, set bans (None: lift all of the group's), then
+        have the changes saved; `changed_members` holds the other changed members of the file.
+        `deleted`: times of deletions to remember, in epoch ms."""
         self._changes += 1
         groups = self._groups
         replaced = [name for name in put if name in groups] + [*gone, *banned]
@@ -355,8 +353,9 @@ class GroupTable:
         changed_members: Mapping[str, Any],
         deleted: Mapping[str, int],
     ) -> None:
+        """Have the changes appended to the file, or the whole file written if they are many."""
         if len(put) + len(banned) + len(deleted) > MAX_APPENDED:
-            self._saver.changed(FILE_NAME, self._take)
+            self._saver.changed(FILE_NAME, self._content)
             return
         rows = [fastjson.compact(one.row()) for one in put]
         bans = [
@@ -373,7 +372,7 @@ class GroupTable:
             },
             {TABLE: gone, BANS: [name for name, masks in banned.items() if masks is None]},
         )
-        self._saver.changed(FILE_NAME, self._take, change)
+        self._saver.changed(FILE_NAME, self._content, change)
 
 
 def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
@@ -385,14 +384,16 @@ def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
 
 
 def read_deleted(members: dict[str, Any]) -> dict[str, int]:
-    """Group name to the time of its last deletion in epoch ms, from the same object, the last
-    MAX_DELETED entries; {} in RocketMQ's. Raises BadBody."""
+    """Return, by group name, the time of its last deletion in epoch ms, from
+    subscriptionGroup.json's object, the last MAX_DELETED entries; {} in RocketMQ's. Raises
+    BadBody."""
     found = table(members, DELETED, partial(as_int, name=DELETED))
     return dict(list(found.items())[-MAX_DELETED:])
 
 
 def read_bans(members: dict[str, Any]) -> _Forbidden:
-    """Group name to topic to mask, from the same object; {} without bans. Raises BadBody."""
+    """Return the bans in subscriptionGroup.json's object: group name to topic to mask; {} without
+    bans. Raises BadBody."""
     return {
         group: {topic: as_int(mask, topic) for topic, mask in masks.items()}
         for group, masks in table(members, BANS, as_object).items()

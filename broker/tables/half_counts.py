@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from turbopump.broker.tables.data_versions import Versions
+from turbopump.broker.tables.data_versions import VersionRules
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
 from turbopump.net.wire.java_properties import ConfigError
@@ -42,8 +42,8 @@ class TopicEnds:
 
 
 class HalfCounts:
-    """Table from topic to its number of open half messages. Times are epoch ms. Loop thread
-    only."""
+    """Number of open half messages of each topic, saved in transactionMetrics, and counts of ended
+    ones. Times are epoch ms. Loop thread only."""
 
     def __init__(self, files: ConfigFiles, collect: Callable[["HalfCounts"], None]) -> None:
         """`collect` calls `add_native_counts` of this table with the counts of the native path that
@@ -54,7 +54,7 @@ class HalfCounts:
         """Topic to (open half messages, time of the last change in epoch ms)."""
         self._changed = False
         self._version = DataVersion()
-        self._versions = Versions()
+        self._versions = VersionRules()
         self._ended: dict[str, TopicEnds] = {}
 
     def load(self) -> None:
@@ -73,11 +73,11 @@ class HalfCounts:
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
-    def prepared(self, topic: str, now_ms: int) -> None:
+    def count_prepared(self, topic: str, now_ms: int) -> None:
         """Add 1 to the topic's open half messages; a new topic beyond MAX_TOPICS is not counted."""
         self._add(topic, 1, now_ms)
 
-    def ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
+    def count_ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
         """Subtract 1 from the topic's open half messages (not below 0), and count the end: with
         `is_committed` also its age, rounded down to s; else as rolled back."""
         self._collect(self)
@@ -106,16 +106,16 @@ class HalfCounts:
             ends.latencies[0] += committed
             ends.latency_sum_s += age_s
 
-    def ends(self) -> dict[str, "TopicEnds"]:
-        """Topic to its counts of ended half messages since the start; copies."""
+    def end_counts(self) -> dict[str, "TopicEnds"]:
+        """Return, by topic, its counts of ended half messages since the start; copies."""
         self._collect(self)
         return {
             topic: replace(ends, latencies=list(ends.latencies))
             for topic, ends in self._ended.items()
         }
 
-    def open(self) -> dict[str, int]:
-        """Topic to its number of open half messages, perhaps 0; a copy."""
+    def open_counts(self) -> dict[str, int]:
+        """Return, by topic, its number of open half messages, perhaps 0; a copy."""
         self._collect(self)
         return {topic: count for topic, (count, _) in self._counts.items()}
 
@@ -148,12 +148,14 @@ class HalfCounts:
             self._files.save(FILE_NAME, content)
 
     def _ends_of(self, topic: str) -> TopicEnds | None:
-        """The topic's counts of ends; None if there are too many topics."""
+        """Return the topic's counts of ends, made if missing; None if there are too many topics."""
         if topic not in self._ended and len(self._ended) >= MAX_TOPICS:
             return None
         return self._ended.setdefault(topic, TopicEnds())
 
     def _add(self, topic: str, change: int, now_ms: int) -> None:
+        """Add `change` to the topic's number of open half messages, not below 0; ignored for a new
+        topic beyond MAX_TOPICS."""
         if topic not in self._counts and len(self._counts) >= MAX_TOPICS:
             return
         before = self._counts.get(topic, (0, 0))[0]

@@ -28,24 +28,25 @@ _GROUP_SIZE: Final = 300
 
 @dataclass(slots=True)
 class _Lock:
+    """A lock of a queue: its holder, and when the lease was renewed last."""
+
     client_id: str
     renewed_ms: int
 
     def size(self, queue: MessageQueue) -> int:
-        """Bytes of this lock of that queue."""
+        """Estimated bytes of this lock of `queue` in the table."""
         return _LOCK_SIZE + kept_size(self.client_id, queue.topic, queue.broker_name)
 
     def expired(self, now_ms: int) -> bool:
+        """Whether the lease has run out at `now_ms`."""
         return now_ms - self.renewed_ms > LEASE_MS
 
 
 class QueueLocks:
-    """Locks with at most one holder (client id) per group and queue, for LEASE_MS after its last
-    request. `now_ms` is a time of the monotonic clock.
-
-    The locks of a group are in the order of their renewal: a group may have hundreds of thousands,
-    and each send to its retry topic asks whether any of them is held.
-    """
+    """Locks of queues for ordered consumers: at most one holder (client id) per group and queue,
+    for LEASE_MS after its last request. `now_ms` is a time of the monotonic clock. The locks of a
+    group are in the order of their renewal: a group may have hundreds of thousands, and each send
+    to its retry topic asks whether any of them is held."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
@@ -87,7 +88,7 @@ class QueueLocks:
     def would_lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> list[MessageQueue]:
-        """The queues that `lock` would grant if memory allows, in the order asked for, with
+        """Return the queues that `lock` would grant if memory allows, in the order asked for, with
         repeats; no lock changes."""
         locks = self._groups.get(group, {})
 
@@ -124,6 +125,7 @@ class QueueLocks:
             self._drop_if_empty(group)
 
     def _add(self, group: str, queue: MessageQueue, lock: _Lock) -> bool:
+        """Add a lock; False, and nothing changes, if MAX_SIZE does not allow it."""
         known = group in self._groups
         size = lock.size(queue) + (0 if known else _GROUP_SIZE + kept_size(group))
         if self.size + size > MAX_SIZE:
@@ -134,10 +136,12 @@ class QueueLocks:
         return True
 
     def _remove(self, locks: dict[MessageQueue, _Lock], queue: MessageQueue) -> None:
+        """Remove the lock of a queue from its group's locks."""
         self.size -= locks.pop(queue).size(queue)
         self._count -= 1
 
     def _drop_if_empty(self, group: str) -> None:
+        """Remove the group if it has no lock."""
         if self._groups.get(group) == {}:
             del self._groups[group]
             self.size -= _GROUP_SIZE + kept_size(group)

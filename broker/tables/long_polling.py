@@ -36,13 +36,10 @@ _Key = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits for messages at or after `queue_offset`, until `deadline_ms` of the
-    monotonic clock. `owner` is its connection.
-
-    `attempt(hold, final)` reads again and answers and returns True, or returns False to stay held
-    (it may then have moved `queue_offset` past messages that its filter refused); with `final` it
-    must answer.
-    """
+    """A pull request that waits for messages at or after `queue_offset`, until `deadline_ms` of the
+    monotonic clock. `owner` is its connection. `attempt(hold, final)` reads again and answers and
+    returns True, or returns False to stay held (it may then have moved `queue_offset` past messages
+    that its filter refused); with `final` it must answer."""
 
     topic: str
     queue_id: int
@@ -78,7 +75,8 @@ class NativePull(NamedTuple):
 
 
 class HeldPulls:
-    """The held pulls of a broker. Loop thread only."""
+    """The held pulls of a broker (long polling), by queue, deadline and connection. Loop thread
+    only."""
 
     def __init__(
         self,
@@ -155,9 +153,9 @@ class HeldPulls:
             self._arrived[key] = max_queue_offset
             self._ask_for_sweep()
 
-    def touch(self, topic: str, queue_id: int) -> None:
-        """Have the next `sweep` attempt all pulls of the queue, whatever their offsets (an offset
-        was reset)."""
+    def attempt_all(self, topic: str, queue_id: int) -> None:
+        """Have the next `sweep` attempt all pulls of the queue, whatever their offsets, because an
+        offset was reset."""
         if self._rows is not None:
             self._rows.leave(topic.encode(), queue_id)
         self.arrived(topic, queue_id, _ANY_OFFSET)
@@ -208,6 +206,7 @@ class HeldPulls:
                 self._finish(hold)
 
     def _ask_for_sweep(self) -> None:
+        """Have `sweep` called soon, unless that is requested already."""
         if not self._woken:
             self._woken = True
             self._wake()
@@ -219,11 +218,13 @@ class HeldPulls:
             self._rows.others_count, self._rows.others_size = self._count, self._size
 
     def _finish(self, hold: HeldPull) -> None:
+        """Answer a pull by a final attempt, and remove it."""
         answered = hold.attempt(hold, True)
         assert answered, "a final attempt must answer"
         self._remove(hold)
 
     def _remove(self, hold: HeldPull) -> None:
+        """Remove a pull from all indexes, if it is still held."""
         if not hold.waiting:
             return  # the attempt closed its own connection, which dropped the pull
         hold.waiting = False

@@ -1,4 +1,4 @@
-"""Entries of the offset table, and their lines in consumerOffset.json.
+"""OffsetEntries of the offset table, and their lines in consumerOffset.json.
 
 Owns the bounds of the entries, the text of the lines, and the set of outdated lines: a line is
 written once for each change of its offsets. It must never decide which of two offsets is right. The
@@ -23,12 +23,12 @@ Pair = tuple[str, str]
 """(topic, group), in this order."""
 
 MAX_PAIRS = 200_000
-"""Maximum (topic, group) pairs with an offset, twice the topics; `Entries.put` refuses a further
-pair."""
+"""Maximum (topic, group) pairs with an offset, twice the topics; `OffsetEntries.put` refuses a
+further pair."""
 MAX_QUEUES = 600_000
-"""Maximum queues of all pairs, for `Entries.put`: a client may send any queue id. With MAX_NAMES it
-keeps consumerOffset.json, which has two such tables, below the 64 MiB that are read at the next
-start."""
+"""Maximum queues of all pairs, for `OffsetEntries.put`: a client may send any queue id. With
+MAX_NAMES it keeps consumerOffset.json, which has two such tables, below the 64 MiB that are read at
+the next start."""
 MAX_NAMES = 8_000_000
 """Maximum characters of all pairs' topic and group names; each is written up to three times."""
 
@@ -44,38 +44,38 @@ class _Line(bytes):
     __slots__ = ()
 
     def row(self) -> bytes:
+        """The row itself."""
         return self
 
 
 def _line(name: str, queues: Mapping[int, int]) -> _Line:
-    """Same text as fastjson.row(name, queues, 2), with the keys sorted as text.
-
-    Integer keys are quoted, unlike a Java peer's: every reader accepts both, and strict JSON is
-    read faster.
-    """
+    """Return the row of a pair: the same text as fastjson.row(name, queues, 2), with the keys
+    sorted as text. Integer keys are quoted, unlike a Java peer's: every reader accepts both, and
+    strict JSON is read faster."""
     members = _BETWEEN.join(sorted([f'"{queue_id}":{at}' for queue_id, at in queues.items()]))
     text = f"{encode_basestring(name)}:{{\n\t\t\t{members}\n\t\t}}"
     return _Line(text.encode("utf-8", "replace"))
 
 
 class OffsetLines:
-    """The texts of a table's lines in the file, one per pair: `"topic@group":{"queue
-    id":number,...}`."""
+    """The texts of an offset table's lines in consumerOffset.json, one per pair:
+    `"topic@group":{"queue id":number,...}`."""
 
     def __init__(self) -> None:
         self._stale: dict[Pair, None] = {}
         self._lines: dict[str, _Line] = {}
 
     def touch(self, pair: Pair) -> None:
-        """Mark a pair's line as outdated: its queues have changed. `write` writes it."""
+        """Mark a pair's line as outdated: its queues have changed. The next `write` updates the
+        line."""
         self._stale[pair] = None
 
     def remove(self, pairs: Iterable[Pair]) -> None:
-        """Mark the lines of removed pairs as outdated; `write` drops them."""
+        """Mark the lines of removed pairs as outdated; the next `write` drops the lines."""
         self._stale.update(dict.fromkeys(pairs))
 
     def write(self, table: Mapping[Pair, Mapping[int, int]], step: int) -> Iterator[None]:
-        """Update the outdated lines in memory from `table`; each step of the iterator writes some
+        """Update the outdated lines in memory from `table`; each step of the iterator updates some
         `step` pairs and queues, at least a pair. Changes between two steps may be included; several
         iterators may run at the same time."""
         stale, lines = self._stale, self._lines
@@ -94,14 +94,14 @@ class OffsetLines:
             if stale:
                 yield
 
-    def taken(self) -> TableSnapshot | None:
-        """A copy of the lines as of the last `write`, to be made into text by another thread; None
-        if there are no lines."""
+    def snapshot(self) -> TableSnapshot | None:
+        """Return a copy of the lines as of the last `write`, to be made into text by another
+        thread; None if there are no lines."""
         return TableSnapshot(list(self._lines), dict(self._lines)) if self._lines else None
 
 
 class _GroupLine:
-    """The topics of a group. The text is made on demand, because it may be long."""
+    """The line of a group with its topics. The text is made on demand, because it may be long."""
 
     __slots__ = ("_group", "_row", "_topics")
 
@@ -109,6 +109,7 @@ class _GroupLine:
         self._group, self._topics, self._row = group, topics, b""
 
     def row(self) -> bytes:
+        """The row's text, made at the first call."""
         if not self._row:
             self._row = fastjson.row(self._group, self._topics, 2)
             self._topics = []
@@ -116,8 +117,8 @@ class _GroupLine:
 
 
 class GroupLines:
-    """Table from group to its sorted topics, with the text of each group's line: `groupTopicMap` of
-    the file."""
+    """The sorted topics of each group that has committed offsets, with the text of each group's
+    line in `groupTopicMap` of consumerOffset.json."""
 
     def __init__(self) -> None:
         self._topics: dict[str, list[str]] = {}
@@ -174,15 +175,15 @@ class GroupLines:
             if stale:
                 yield
 
-    def taken(self) -> TableSnapshot:
-        """A copy of the lines as of the last `write`, to be made into text by another thread, each
-        as a piece of its own."""
+    def snapshot(self) -> TableSnapshot:
+        """Return a copy of the lines as of the last `write`, to be made into text by another
+        thread, each as a piece of its own."""
         return TableSnapshot(list(self._lines), dict(self._lines), together=1)
 
 
-class Entries(dict[Pair, dict[int, QueueOffset]]):
-    """Table from (topic, group) to queue id to queue offset. A pair has at least one queue. Only
-    these methods may change it, not the methods of dict."""
+class OffsetEntries(dict[Pair, dict[int, QueueOffset]]):
+    """Table of offsets: (topic, group) to queue id to queue offset. A pair has at least one queue.
+    Only these methods may change it, not the methods of dict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,15 +204,15 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         return True
 
     def restore(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
-        """Set or replace an entry, whatever the bounds: saved progress must not be forgotten."""
+        """Set or replace an entry, whatever the limits: saved progress must not be forgotten."""
         queues = self.get(pair)
         if queues is None:
             queues = self[pair] = {}
             self._names += len(pair[0]) + len(pair[1])
-            self.added(pair)
+            self.on_added(pair)
         self.queues += queue_id not in queues
         queues[queue_id] = queue_offset
-        self.touched(pair)
+        self.on_touched(pair)
 
     def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
         """Remove an entry and return its queue offset; None if it is missing."""
@@ -219,7 +220,7 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         found = queues.pop(queue_id, None)
         if found is not None:
             self.queues -= 1
-            self.touched(pair)
+            self.on_touched(pair)
             if not queues:
                 self.remove([pair])
         return found
@@ -232,51 +233,54 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
             names += len(pair[0]) + len(pair[1])
         self.queues -= queues
         self._names -= names
-        self.removed(pairs)
+        self.on_removed(pairs)
 
     def remove_all(self) -> None:
         """Remove all entries of all pairs."""
         self.remove(list(self))
 
-    def added(self, pair: Pair) -> None:
-        """Hook, called just after a new pair was inserted, before it has its first queue."""
+    def on_added(self, pair: Pair) -> None:
+        """Hook for subclasses, called just after a new pair was inserted, before it has its first
+        queue."""
 
-    def removed(self, pairs: Collection[Pair]) -> None:
-        """Hook, called after these pairs were removed."""
+    def on_removed(self, pairs: Collection[Pair]) -> None:
+        """Hook for subclasses, called after these pairs were removed."""
 
-    def touched(self, pair: Pair) -> None:
-        """Hook, called after a queue of a pair was set or removed."""
+    def on_touched(self, pair: Pair) -> None:
+        """Hook for subclasses, called after a queue of a pair was set or removed."""
 
 
-class SavedEntries(Entries):
-    """Entries that are saved: each change marks the pair's line in `lines` as outdated."""
+class SavedEntries(OffsetEntries):
+    """A table of offsets that is saved: each change marks the pair's line in `lines` as
+    outdated."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines = OffsetLines()
 
-    def touched(self, pair: Pair) -> None:
+    def on_touched(self, pair: Pair) -> None:
         """Mark the pair's line as outdated, because a queue of it was set or removed."""
         self.lines.touch(pair)
 
-    def removed(self, pairs: Collection[Pair]) -> None:
+    def on_removed(self, pairs: Collection[Pair]) -> None:
         """Mark the lines of the removed pairs as outdated."""
         self.lines.remove(pairs)
 
 
 class CommittedEntries(SavedEntries):
-    """Saved entries that also have the topics of each group, in `groups`."""
+    """The table of committed offsets: saved entries that also have the topics of each group, in
+    `groups`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.groups = GroupLines()
 
-    def added(self, pair: Pair) -> None:
+    def on_added(self, pair: Pair) -> None:
         """Add the new pair's topic to the topics of its group."""
         self.groups.add(pair)
 
-    def removed(self, pairs: Collection[Pair]) -> None:
+    def on_removed(self, pairs: Collection[Pair]) -> None:
         """Mark the lines of the removed pairs as outdated, and remove their topics from their
         groups."""
-        super().removed(pairs)
+        super().on_removed(pairs)
         self.groups.remove(pairs)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from turbopump.broker.tables.offset_lines import Entries, Pair
+from turbopump.broker.tables.offset_lines import OffsetEntries, Pair
 from turbopump.engine.types import QueueOffset
 
 if TYPE_CHECKING:
@@ -32,20 +32,18 @@ class OffsetSyncTables(NamedTuple):
     offsets, ends of pulls (`pulled`), pending `resets`, set-back numbers (`lowered`), and `own`,
     offsets that differ from the master's or that the master lacks."""
 
-    committed: Entries
-    pulled: Entries
-    resets: Entries
-    lowered: Entries
-    own: Entries
+    committed: OffsetEntries
+    pulled: OffsetEntries
+    resets: OffsetEntries
+    lowered: OffsetEntries
+    own: OffsetEntries
 
 
 class OffsetSync:
-    """A round of adoption of the master's offsets `theirs`; it changes `tables` in `steps`.
-
-    `before`: the same master's earlier offsets, None if that answer is missing. `all_adopted`:
-    without `before`, every offset here that is not marked as this broker's own came from the
-    master. With both an AssertionError is raised.
-    """
+    """A round in which a replica adopts its master's offsets `theirs`, in steps; it changes
+    `tables`. `before`: the same master's earlier offsets, None if that answer is missing.
+    `all_adopted`: without `before`, every offset here that is not marked as this broker's own came
+    from the master. With both an AssertionError is raised."""
 
     def __init__(
         self,
@@ -73,16 +71,18 @@ class OffsetSync:
         and may be dropped after any step."""
         work = 0
         for done in chain(
-            self._take_theirs(), self._take_pulled(), self._look_at_mine(), self._clear_own()
+            self._adopt_committed(),
+            self._adopt_pulled(),
+            self._forget_deleted(),
+            self._drop_marks_of_deleted(),
         ):
             work += done
             if work >= at_once:
                 work = 0
                 yield
 
-    def _take_theirs(self) -> Iterator[int]:
-        """Adopt the committed offsets. This and the next methods yield the work done since their
-        last yield."""
+    def _adopt_committed(self) -> Iterator[int]:
+        """Adopt the master's committed offsets. Yields the work done since the last yield."""
         theirs, own = self._theirs, self._tables.own
         for pair, queues in theirs.committed.items():
             earlier, known = self._earlier(pair), self._earlier_numbers(pair)
@@ -94,14 +94,14 @@ class OffsetSync:
             for queue_id, at in queues.items():
                 if is_news:
                     before = earlier.get(queue_id, _NONE) if earlier else _NONE
-                    self._take(pair, queue_id, at, before, numbers.get(queue_id, 0))
+                    self._adopt(pair, queue_id, at, before, numbers.get(queue_id, 0))
                 self._mark(pair, queue_id, at)
                 yield QUEUE
             yield from self._mark_others(pair, queues)
 
-    def _look_at_mine(self) -> Iterator[int]:
+    def _forget_deleted(self) -> Iterator[int]:
         """Forget pairs that the master had and no longer has; mark other pairs that it lacks as
-        this broker's own."""
+        this broker's own. Yields the work done."""
         theirs, committed = self._theirs.committed, self._tables.committed
         for pair in list(committed):
             yield 1
@@ -113,9 +113,9 @@ class OffsetSync:
             else:
                 yield from self._mark_others(pair, {})
 
-    def _take_pulled(self) -> Iterator[int]:
+    def _adopt_pulled(self) -> Iterator[int]:
         """Adopt the ends of pulls, which serve admin tools only: the master's value is taken even
-        if it is older."""
+        if it is older. Yields the work done."""
         pulled = self._tables.pulled
         for pair, queues in self._theirs.pulled.items():
             for queue_id, at in queues.items():
@@ -123,8 +123,8 @@ class OffsetSync:
                     pulled.put(pair, queue_id, at)
                 yield QUEUE
 
-    def _clear_own(self) -> Iterator[int]:
-        """Remove the marks of deleted topics and groups."""
+    def _drop_marks_of_deleted(self) -> Iterator[int]:
+        """Remove the marks of own offsets of deleted topics and groups. Yields the work done."""
         own = self._tables.own
         for pair in list(own):
             if pair not in self._tables.committed and pair in own:
@@ -132,14 +132,16 @@ class OffsetSync:
             yield 1
 
     def _mark_others(self, pair: Pair, queues: Mapping[int, int]) -> Iterator[int]:
-        """Update the marks of queues that are here or marked, but missing at the master."""
+        """Update the marks of a pair's queues that are here or marked, but not in the master's
+        `queues`. Yields the work done."""
         for entries in (self._tables.committed, self._tables.own):
             for queue_id in [one for one in entries.get(pair, ()) if one not in queues]:
                 self._mark(pair, queue_id, None)
                 yield QUEUE
 
     def _earlier(self, pair: Pair) -> Mapping[int, int] | None:
-        """The master's earlier offsets of a pair that this round has not adopted yet."""
+        """Return the master's earlier offsets of a pair, by queue id, that this round has not
+        adopted yet; None if they are unknown."""
         if self._before is not None:
             return self._before.committed.get(pair)
         queues = self._tables.committed.get(pair) if self._all_adopted else None
@@ -149,13 +151,15 @@ class OffsetSync:
         return {queue_id: at for queue_id, at in queues.items() if queue_id not in own} or None
 
     def _earlier_numbers(self, pair: Pair) -> Mapping[int, int]:
+        """Return the master's earlier set-back numbers of a pair, by queue id."""
         if self._before is not None:
             return self._before.lowered.get(pair, {})
         return self._tables.lowered.get(pair, {})
 
-    def _take(self, pair: Pair, queue_id: int, at: QueueOffset, before: int, number: int) -> None:
-        """Adopt an offset. It goes back only if the master counted a set-back, or itself had a
-        higher offset before (a RocketMQ master does not count)."""
+    def _adopt(self, pair: Pair, queue_id: int, at: QueueOffset, before: int, number: int) -> None:
+        """Adopt the master's offset `at` of a queue, whose earlier one was `before` (-1: none) and
+        whose set-back number is `number`. The offset goes back only if the master counted a
+        set-back, or itself had a higher offset before (a RocketMQ master does not count)."""
         committed, lowered = self._tables.committed, self._tables.lowered
         newer = number > lowered.get(pair, {}).get(queue_id, 0)
         taken = queue_id in self._fresh.get(pair, ())
@@ -168,8 +172,8 @@ class OffsetSync:
             lowered.restore(pair, queue_id, QueueOffset(number))
 
     def _mark(self, pair: Pair, queue_id: int, theirs: int | None) -> None:
-        """Mark the queue as this broker's own if its offset differs from the master's, else remove
-        the mark."""
+        """Mark the queue as this broker's own if its offset differs from the master's (None:
+        missing there), else remove the mark."""
         own = self._tables.own
         mine = self._tables.committed.get(pair, {}).get(queue_id)
         marked = own.get(pair, {}).get(queue_id)
@@ -180,7 +184,7 @@ class OffsetSync:
             own.restore(pair, queue_id, mine)
 
     def _forget(self, pair: Pair) -> None:
-        """Forget a pair that the master has deleted; offsets committed here since the round began
+        """Remove a pair that the master has deleted; offsets committed here since the round began
         stay."""
         tables, fresh = self._tables, self._fresh.get(pair, ())
         for entries in tables:

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from turbopump.broker.tables.data_versions import ACTING_STEP, Versions, is_older
+from turbopump.broker.tables.data_versions import ACTING_STEP, VersionRules, is_older
 from turbopump.broker.tables.offset_lines import (
     CommittedEntries,
-    Entries,
+    OffsetEntries,
     Pair,
     SavedEntries,
 )
@@ -70,11 +70,9 @@ _Copy = dict[Pair, dict[int, QueueOffset]]
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The content of consumerOffset.json or of the answer to 43. It must not be changed.
-
-    `committed` (next offset to consume), `pulled` (end of the last pull) and `lowered` (set-back
-    number, see the module) are by (topic, group) and queue id.
-    """
+    """A copy of all consumer offsets: the content of consumerOffset.json or of the answer to 43. It
+    must not be changed. `committed` (next offset to consume), `pulled` (end of the last pull) and
+    `lowered` (set-back number, see the module) are by (topic, group) and queue id."""
 
     version: DataVersion
     committed: _Copy
@@ -110,8 +108,9 @@ class Offsets:
 
 
 class OffsetTable:
-    """Table from (topic, group) to queue id to the next queue offset to consume. Loop thread only.
-    A new entry beyond the bounds of offset_lines.py is ignored silently."""
+    """Table of the consumer offsets: (topic, group) to queue id to the next queue offset to
+    consume. Loop thread only. A new entry beyond the limits of offset_lines.py is ignored
+    silently."""
 
     def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
         """`version_step`: number of commits after which the table gets a new version."""
@@ -130,7 +129,7 @@ class OffsetTable:
         self._version_step = version_step
         self._committed = CommittedEntries()
         self._pulled = SavedEntries()
-        self._resets = Entries()
+        self._resets = OffsetEntries()
         self._lowered = SavedEntries()
         self._own = SavedEntries()
         """Offsets of a replica that differ from its master's last answer, or that the master
@@ -151,7 +150,7 @@ class OffsetTable:
         self._saved_changes = 0
         self.data_version = DataVersion()
         """Version of the table; only replication may assign it from outside."""
-        self.versions = Versions()
+        self.versions = VersionRules()
         """Rules for new versions; replication replaces it by an object that all tables share."""
         self.acting = False
         """Whether this replica commits for its dead master, so that its counts are news to that
@@ -222,6 +221,8 @@ class OffsetTable:
         set_back_ms: int | None,
         times: int = 1,
     ) -> None:
+        """Set a committed offset, and count it for the version; a lower one counts as a set-back at
+        `set_back_ms` (None: no user set it back)."""
         self.collect_popped()
         queues = self._committed.get(pair)
         if queues is not None and queue_offset < queues.get(queue_id, NONE):
@@ -346,7 +347,7 @@ class OffsetTable:
         self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
-    def begin_again(self, group: str, topic: str, queue_count: int) -> None:
+    def reset_for_next_life(self, group: str, topic: str, queue_count: int) -> None:
         """Reset the queues 0 to `queue_count` - 1 of an online group's deleted topic: the group's
         first pull of each queue of the topic's next life starts at offset 0, and commits before
         that pull are ignored."""
@@ -419,7 +420,7 @@ class OffsetTable:
         return found
 
     def _pieces(self) -> Iterator[list[Pair] | None]:
-        """All pairs, some at a time; None where a step ends."""
+        """Yield all pairs, some at a time; None where a step ends."""
         pairs = list(self._committed)
         for at in range(0, len(pairs), PAIRS_PER_STEP):
             if at:
@@ -505,12 +506,12 @@ class OffsetTable:
         for name, entries in self._tables.items():
             for _ in entries.lines.write(entries, STEP):
                 yield None
-            members[name] = entries.lines.taken()
+            members[name] = entries.lines.snapshot()
         for _ in self._committed.groups.write(STEP):
             yield None
         if self.data_version.state_version == version.state_version:
             members["dataVersion"] = self.data_version.to_json()
-        members["groupTopicMap"] = self._committed.groups.taken()
+        members["groupTopicMap"] = self._committed.groups.snapshot()
         for name in ("offsetTable", "pullOffsetTable"):
             members[name] = members[name] or {}
         yield partial(text_of, members)
@@ -534,10 +535,12 @@ class OffsetTable:
         self._own.remove_all()
 
     def _take_version(self, version: DataVersion) -> None:
+        """Set the table's version, unless it is older than the present one."""
         if not is_older(version, self.data_version):
             self.data_version = version
 
     def _next_version(self, now_ms: int) -> DataVersion:
+        """The version after a change; its time never goes back."""
         version = self.data_version
         now_ms = max(now_ms, version.timestamp)  # see forget_former
         if self.acting:
@@ -545,8 +548,9 @@ class OffsetTable:
         return self.versions.next(version, now_ms)
 
     def _count_lowered(self, pair: Pair, queue_id: int, set_back_ms: int | None) -> None:
-        """Increase the set-back number of a queue; a later term's number is higher than all of an
-        earlier term."""
+        """Increase the set-back number of a queue, because its offset goes back; the number
+        contains the time `set_back_ms` (epoch ms; None: the time stays as it was), and a later
+        term's number is higher than all of an earlier term."""
         if self.versions.following and not self.acting:
             return
         epoch = max(self.versions.epoch, self.data_version.state_version, 0)
@@ -557,8 +561,8 @@ class OffsetTable:
         self._lowered.restore(pair, queue_id, QueueOffset(number))
 
     def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]], deleted_ms: int = 0) -> None:
-        """Remove the chosen pairs. `chosen` is called for each table instead of each of up to
-        MAX_PAIRS pairs, which would take three times as long."""
+        """Remove the pairs that `chosen` returns. `chosen` is called for each table instead of each
+        of up to MAX_PAIRS pairs, which would take three times as long."""
         for entries in (self._committed, self._pulled, self._resets, self._lowered):
             entries.remove(chosen(entries))
         self._changes += 1
@@ -567,6 +571,7 @@ class OffsetTable:
 
 
 def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[int, QueueOffset]]]:
+    """Yield (pair, queue id to number) of the table `name` in a file's object. Raises BadBody."""
     for pair, queues in table(members, name, as_object).items():
         topic, separator, group = pair.partition("@")
         if separator:  # RocketMQ skips a key without a separator, too
@@ -577,7 +582,8 @@ def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[i
 
 
 def _read_table(members: dict[str, Any], name: str) -> _Copy:
-    """Read another broker's table, skipping impossible entries."""
+    """Return the table `name` in another broker's object, without impossible entries. Raises
+    BadBody."""
     return {
         (topic, group): {
             queue_id: at

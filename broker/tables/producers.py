@@ -49,7 +49,7 @@ class ProducerConnection:
 
 
 class ProducerTable:
-    """Table from group name to its producers by connection; a group stays while it has a
+    """The producer groups by name, with their producers by connection; a group stays while it has a
     connection."""
 
     def __init__(self) -> None:
@@ -124,10 +124,10 @@ class ProducerTable:
         is a copy."""
         return dict(self._groups)
 
-    def next_of(self, group: str, host: bytes = b"") -> Peer | None:
-        """An open connection of the group: the last registered connection from the packed address
-        `host` if it is a member, else the members in turn, call by call; None without an open
-        connection (RocketMQ: getAvailableChannel, which has no preference)."""
+    def next_connection(self, group: str, host: bytes = b"") -> Peer | None:
+        """Return an open connection of the group: the last registered connection from the packed
+        address `host` if it is a member, else the members in turn, call by call; None without an
+        open connection (RocketMQ: getAvailableChannel, which has no preference)."""
         members = self._groups.get(group, {})
         own = self._by_host.get(host)
         if own is not None and own in members and not own.closed:
@@ -144,6 +144,7 @@ class ProducerTable:
         return self._clients.get(client_id)
 
     def _leave(self, group: str, peer: Peer) -> None:
+        """Remove a connection from a group; a group without connections is removed."""
         members = self._groups.get(group, {})
         left = members.pop(peer, None)
         if left is not None:
@@ -153,16 +154,19 @@ class ProducerTable:
                 self.size -= _group_size(group)
 
     def _forget(self, peer: Peer) -> None:
+        """Forget the client id and the host of a connection without groups."""
         self._groups_of.pop(peer, None)
         self._forget_client(peer)
         if self._by_host.get(peer.host) is peer:
             del self._by_host[peer.host]
 
     def _forget_client(self, peer: Peer) -> None:
+        """Forget the client id of a connection."""
         client_id = self._client_of.pop(peer, None)
         if client_id is not None and self._clients.get(client_id) is peer:
             del self._clients[client_id]
 
 
 def _group_size(name: str) -> int:
+    """Estimated bytes of a group in the table, without its connections."""
     return _MEMBER_SIZE + kept_size(name)

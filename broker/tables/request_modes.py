@@ -43,7 +43,7 @@ _OURS: Final[tuple[str, ...]] = ("rebalance", "strategyName", "queues")
 
 
 class FullTable(Exception):
-    """The table would exceed MAX_SIZE with the new entry."""
+    """A request 401 is refused: with its entry the table would exceed MAX_SIZE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class GroupMode:
 
 
 class RequestModes:
-    """Table from topic to group to the members of a request 401. Loop thread only."""
+    """Table of the settings of request 401, from topic to group: delivery by pull or pop and the
+    sharing of queues; saved in messageRequestMode.json. Loop thread only."""
 
     def __init__(self, saver: TableSaver) -> None:
         self._saver = saver
@@ -74,7 +75,7 @@ class RequestModes:
     def load(self) -> None:
         """Read messageRequestMode.json, RocketMQ's or Turbopump's, if it exists. Raises ConfigError
         for malformed content, StoreError if the file cannot be read."""
-        saved = self._saver.load(FILE_NAME, self._take)
+        saved = self._saver.load(FILE_NAME, self._content)
         if saved is not None:
             try:
                 self._modes = table(as_object(saved), MAP, as_object)
@@ -131,22 +132,25 @@ class RequestModes:
         return {MAP: self._modes}
 
     def _entry(self, topic: str, group: str) -> dict[str, Any]:
+        """Return the members of the entry of topic and group; {} if it is missing or malformed."""
         groups = self._modes.get(topic)
         entry = groups.get(group) if isinstance(groups, dict) else None
         return entry if isinstance(entry, dict) else {}
 
     def _replace(self, modes: dict[str, Any]) -> None:
+        """Replace the table, and have the file written soon."""
         self._modes = modes
         self._read.clear()
-        self._saver.changed(FILE_NAME, self._take)
+        self._saver.changed(FILE_NAME, self._content)
 
-    def _take(self) -> Content:
+    def _content(self) -> Content:
+        """The whole content of the file."""
         return partial(pieces_of, self.to_json())
 
 
 def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
-    """The settings in an entry; empty if it is malformed, since a RocketMQ broker may have written
-    anything."""
+    """Return the settings in an entry; empty if it is malformed, since a RocketMQ broker may have
+    written anything."""
     try:
         share = int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
         _check(topic, entry)
@@ -162,6 +166,7 @@ def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
 
 
 def _check(topic: str, entry: dict[str, Any]) -> None:
+    """Raise BadBody for impossible values in an entry."""
     mode, rebalance = text(entry, "mode"), text(entry, "rebalance")
     if mode not in ("", PULL, POP):
         raise BadBody(f"mode {mode[:100]} is neither {PULL} nor {POP}")
@@ -175,7 +180,8 @@ def _check(topic: str, entry: dict[str, Any]) -> None:
 
 
 def _fixed(topic: str, entry: dict[str, Any]) -> Shares:
-    """The queues of CONFIG: client id to texts `broker:queue id`."""
+    """Return the queues of the strategy CONFIG in an entry, given as client id to texts
+    `broker:queue id`. Raises BadBody."""
     shares: Shares = {}
     for client_id, names in table(
         entry, "queues", lambda names: items({"": names}, "", as_text)

@@ -63,8 +63,8 @@ _OF_GROUPS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Figures of a window of time: the `sum` of the values (messages or bytes), `tps`, that sum per
-    second, and `average`, that sum per event (put, pull, pop)."""
+    """Sums of a meter over a window of time: the `sum` of the values (messages or bytes), `tps`,
+    that sum per second, and `average`, that sum per event (put, pull, pop)."""
 
     sum: int = 0
     tps: float = 0.0
@@ -77,6 +77,8 @@ class Window:
 
 @dataclass(slots=True)
 class _Sample:
+    """The value and the number of events of a meter at a time in epoch ms."""
+
     at_ms: int
     value: int
     times: int
@@ -84,9 +86,9 @@ class _Sample:
 
 @dataclass(slots=True)
 class Meter:
-    """A growing `value` (messages or bytes), the number of its events (`times`), and its samples
-    over three windows (`minute`, `hour`, `day`), the oldest first. `moved_ms`: epoch ms of the last
-    sample that found a changed value."""
+    """A counter of messages or bytes with its history: a growing `value`, the number of its events
+    (`times`), and its samples over three windows (`minute`, `hour`, `day`), the oldest first.
+    `moved_ms`: epoch ms of the last sample that found a changed value."""
 
     value: int = 0
     times: int = 0
@@ -118,8 +120,8 @@ class Meter:
                 window.append(now)
 
     def windows(self) -> tuple[Window, Window, Window]:
-        """(last minute, last hour, last day), each up to the newest sample; counts since that
-        sample are not included. An hour and a day do not end with their own last step: a meter
+        """Return (last minute, last hour, last day), each up to the newest sample; counts since
+        that sample are not included. An hour and a day do not end with their own last step: a meter
         whose first sample fell in the middle of a burst would show a part of it until the next
         hour."""
         newest = self.minute
@@ -263,29 +265,32 @@ class BrokerStatistics:
         }
 
     def _tps(self, name: str, key: str) -> float:
+        """Return the sum per second over the last minute of a meter; 0.0 if unknown."""
         self._collect(self)
         meter = self._meters.get((name, key))
         return meter.windows()[0].tps if meter else 0.0
 
     def _add(self, name: str, key: str, value: int, times: int) -> None:
+        """Add to a meter, created if missing."""
         meter = self._meter(name, key)
         if meter is not None:
             meter.add(value, times)
 
     def _meter(self, name: str, key: str) -> Meter | None:
-        """The meter, created if missing; None when there are too many."""
+        """Return the meter, created if missing; None when there are too many."""
         meter = self._meters.get((name, key))
         if meter is None and len(self._meters) < MAX_METERS:
             meter = self._meters[name, key] = Meter()
         return meter
 
     def _drop(self, chosen: list[tuple[str, str]]) -> None:
+        """Remove the meters with these keys."""
         for one in chosen:
             del self._meters[one]
 
 
 def _window(samples: deque[_Sample], newest: deque[_Sample]) -> Window:
-    """The window from the first of the samples to the newest sample of all."""
+    """Compute the window from the first of the samples to the newest sample of all."""
     if not samples:
         return Window()
     first, last = samples[0], newest[-1]

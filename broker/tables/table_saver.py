@@ -37,13 +37,11 @@ moment."""
 
 
 @dataclass(slots=True)
-class _File:
-    """A file that has changed since the start.
-
-    `since`: first change that is not durable, 0 if all are; `later`: first change that the write in
-    progress does not include, 0 if it has all; `error`: reason of the last failed write. `changes`
-    are to be appended; with `whole` the file is to be written instead.
-    """
+class _FileState:
+    """State of a configuration file that has changed since the start. `since`: first change that is
+    not durable, 0 if all are; `later`: first change that the write in progress does not include, 0
+    if it has all; `error`: reason of the last failed write. `changes` are to be appended; with
+    `whole` the file is to be written instead."""
 
     source: Source
     since: int = 0
@@ -66,8 +64,9 @@ def not_saved(request: Command, error: OSError) -> Command:
 
 
 class TableSaver:
-    """Saver of a broker's configuration files. Changes are numbered from 1, over all files. Loop
-    thread only; the disk's threads write."""
+    """Writes a broker's configuration files in the background, and holds answers until the changes
+    of their requests are durable. Changes are numbered from 1, over all files. Loop thread only;
+    the disk's threads write."""
 
     def __init__(self, files: ConfigFiles, disk: Disk) -> None:
         self._files = files
@@ -76,7 +75,7 @@ class TableSaver:
         self._reviewed = 0
         self._relied = False
         self._promised = True
-        self._files_by_name: dict[str, _File] = {}
+        self._files_by_name: dict[str, _FileState] = {}
         self._waiting: list[tuple[int, Deferred[OSError | None]]] = []
 
     def load(self, name: str, source: Source) -> Any | None:
@@ -85,11 +84,12 @@ class TableSaver:
         If it had appended changes, a later `tick` writes it whole from `source`."""
         value = self._files.load(name)
         if self._files.has_changes(name):
-            self._files_by_name[name] = _File(source)
+            self._files_by_name[name] = _FileState(source)
         return value
 
     def is_latest(self, name: str) -> bool:
-        """Whether the last `load` of the file found it whole, not an older copy or nothing."""
+        """Whether the last `load` of the file found it undamaged, so that it is neither missing nor
+        an older copy."""
         return self._files.is_latest(name)
 
     def changed(self, name: str, source: Source, change: bytes | None = None) -> int:
@@ -103,7 +103,7 @@ class TableSaver:
         number = self._numbered
         file = self._files_by_name.get(name)
         if file is None:
-            file = self._files_by_name[name] = _File(source)
+            file = self._files_by_name[name] = _FileState(source)
         file.source, file.newest = source, number
         if change is None:
             file.whole = True
@@ -205,7 +205,9 @@ class TableSaver:
             if not file.writing and (file.since or file.whole):
                 self._write(name, file)
 
-    def _write(self, name: str, file: _File) -> None:
+    def _write(self, name: str, file: _FileState) -> None:
+        """Begin a write of a file, whole or with its changes appended; at its end answers are
+        released, and another write begins if there are more changes."""
         file.writing, file.later = True, 0
         changes, file.changes = file.changes, []
         if file.whole or not self._files.may_append(name, sum(map(len, changes))):
@@ -228,7 +230,7 @@ class TableSaver:
                     file.since, file.later = file.later, 0
                     self._write(name, file)
             else:
-                self._say_recovered(name, file)
+                self._log_recovery(name, file)
                 file.since, file.later, file.error = file.later, 0, None
                 if file.since or file.whole:
                     self._write(name, file)
@@ -236,13 +238,14 @@ class TableSaver:
 
         self._disk.submit(work, done)
 
-    def _say_recovered(self, name: str, file: _File) -> None:
+    def _log_recovery(self, name: str, file: _FileState) -> None:
+        """Log that a file is saved again after an error."""
         if file.error is not None:
             logger.info("%s is saved again", name)
 
     def _fail(self, since: int, error: OSError) -> None:
-        """Pass the error to the answers whose changes were to be written; the file stays
-        unsaved."""
+        """Pass the error to the answers whose changes, from number `since` on, were to be written;
+        the file stays unsaved."""
         waiting, self._waiting = self._waiting, []
         for upto, later in waiting:
             if upto < since:
@@ -251,6 +254,7 @@ class TableSaver:
                 later.resolve(error)
 
     def _release(self) -> None:
+        """Release the answers whose changes are durable."""
         durable = self.durable
         waiting, self._waiting = self._waiting, []
         for upto, later in waiting:

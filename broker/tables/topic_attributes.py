@@ -27,15 +27,21 @@ class BadAttributes(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
+    """An attribute that topics or groups may have: the check of its value, and whether it may be
+    changed."""
+
     check: Callable[[str], bool]
     changeable: bool
 
 
 def _one_of(*values: str) -> Callable[[str], bool]:
+    """Return a check that accepts only these values."""
     return frozenset(values).__contains__
 
 
 def _int64(low: int, high: int = (1 << 63) - 1) -> Callable[[str], bool]:
+    """Return a check that accepts whole numbers from `low` to `high`."""
+
     def check(value: str) -> bool:
         return bool(re.fullmatch(r"[+-]?[0-9]{1,19}", value)) and low <= int(value) <= high
 
@@ -43,10 +49,12 @@ def _int64(low: int, high: int = (1 << 63) - 1) -> Callable[[str], bool]:
 
 
 def _boolean(value: str) -> bool:
+    """Whether the value is true or false, in any case."""
     return value.lower() in ("true", "false")
 
 
 def _text(value: str) -> bool:
+    """Whether the value is printable text."""
     return value.isprintable()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC, BrokerConfig
 from turbopump.broker.tables.data_versions import (
     ONLY_HERE,
-    Versions,
+    VersionRules,
     read_only_here,
     write_only_here,
 )
@@ -98,13 +98,11 @@ byte asks for it until it has the answer (engine/queues/queue_counts.py)."""
 
 
 class TopicTable:
-    """Table from topic name to configuration, saved in topics.json. Loop thread only. Each change
-    has the file written soon.
-
-    After a change `on_replace` gets the names of replaced and deleted topics, then `on_made` the
-    new topics, last `on_change` all of them; none is called with an empty list. A configuration in
-    the table is never changed, only replaced: the saver writes on another thread.
-    """
+    """Table of the topics by name, with their configurations, saved in topics.json. Loop thread
+    only. Each change has the file written soon. After a change `on_replace` gets the names of
+    replaced and deleted topics, then `on_made` the new topics, last `on_change` all of them; none
+    is called with an empty list. A configuration in the table is never changed, only replaced: the
+    saver writes on another thread."""
 
     def __init__(self, config: BrokerConfig, saver: TableSaver) -> None:
         self.on_change: Callable[[list[str]], None] = lambda names: None
@@ -123,14 +121,14 @@ class TopicTable:
         deleted them."""
         self.data_version = DataVersion()
         """Version of the table; assign it through the methods only."""
-        self.versions = Versions()
+        self.versions = VersionRules()
         """Rules for new versions; replication (broker/ha/metadata) replaces it by an object that
         all tables share."""
 
     def load(self) -> None:
         """Read topics.json, if it exists; writes nothing, because another broker may still hold the
         store. Raises ConfigError for malformed content, StoreError if the file cannot be read."""
-        saved = self._saver.load(FILE_NAME, self._take)
+        saved = self._saver.load(FILE_NAME, self._content)
         if saved is not None:
             try:
                 configs = TopicConfigs.from_json(saved)
@@ -148,7 +146,7 @@ class TopicTable:
         if self._topics.changes != before:
             # Not counted, as in RocketMQ: a new broker's table is older than a table in use.
             self.data_version = replace(self.data_version, timestamp=now_ms)
-            self._saver.changed(FILE_NAME, self._take)
+            self._saver.changed(FILE_NAME, self._content)
 
     def create_from_store(
         self, stored: Callable[[], dict[str, int]], now_ms: int, *, always: bool = False
@@ -258,8 +256,9 @@ class TopicTable:
         version: DataVersion,
         only_here: frozenset[str] = frozenset(),
     ) -> None:
-        """Replace the table by a followed master's `topics` and `version`, together with topics in
-        `only_here`, which no master is known to have had; no effect if nothing differs."""
+        """Replace the table by `topics` and `version`, merged from a followed master's.
+        `only_here`: names in `topics` that no master is known to have had. No effect if nothing
+        differs."""
         changed = {name: one for name, one in topics.items() if self._topics.get(name) != one}
         gone = [name for name in self._topics.rows() if name not in topics]
         if changed or gone or version != self.data_version or only_here != self.only_here:
@@ -276,8 +275,8 @@ class TopicTable:
         version: DataVersion,
         changed_members: dict[str, Any],
     ) -> int:
-        """Put topics and forget others; `changed_members` holds the other members of the file.
-        Returns the number of the change."""
+        """Put topics and remove the topics in `gone`, have that saved, and call the callbacks;
+        `changed_members` holds the other members of the file. Returns the number of the change."""
         topics = self._topics
         made = [name for name in put if name not in topics]
         replaced = [name for name in put if name in topics] + gone
@@ -298,15 +297,18 @@ class TopicTable:
     def _save(
         self, put: Collection[TopicConfig], gone: list[str], changed_members: dict[str, Any]
     ) -> int:
+        """Have the changes appended to the file, or the whole file written if they are many; return
+        the number of the change."""
         if len(put) > MAX_APPENDED:
-            return self._saver.changed(FILE_NAME, self._take)
+            return self._saver.changed(FILE_NAME, self._content)
         members = {"dataVersion": self.data_version.to_json(), **changed_members}
         rows = [fastjson.compact(one.row()) for one in put]
         return self._saver.changed(
-            FILE_NAME, self._take, config_changes.change(members, {TABLE: rows}, {TABLE: gone})
+            FILE_NAME, self._content, config_changes.change(members, {TABLE: rows}, {TABLE: gone})
         )
 
     def _note_unsaved(self, made: list[str], number: int) -> None:
+        """Remember until change `number` is durable that these topics are not saved yet."""
         durable, unsaved = self._saver.durable, self._unsaved
         while unsaved and next(iter(unsaved.values())) <= durable:
             unsaved.popitem(last=False)
@@ -382,7 +384,8 @@ class TopicTable:
     def _with_attributes(
         self, known: TopicConfig, attributes: dict[str, str], now_ms: int
     ) -> TopicConfig:
-        """Add attributes to a topic. It does not count as saved (`is_saved`) until they are."""
+        """Add attributes to a topic and return it. The topic does not count as saved (`is_saved`)
+        until its attributes are."""
         if attributes.items() <= known.attributes.items():
             return known
         name, version = known.topic_name, self.versions.next(self.data_version, now_ms)
@@ -429,12 +432,15 @@ class TopicTable:
         mine = {name for name in self._topics.rows() if self.is_system(name)}
         return sorted(SYSTEM_TOPICS | self._made_at_start | mine)
 
-    def _take(self) -> Content:
-        """The content of topics.json."""
+    def _content(self) -> Content:
+        """The whole content of topics.json."""
         members = {**write_only_here(self.only_here), "dataVersion": self.data_version.to_json()}
         return self._topics.snapshot(TABLE, members)
 
     def _add_boot_topics(self) -> None:
+        """Add the missing topics that every broker has to the table (store.md 22), without
+        saving."""
+
         def add(name: str, queues: int, perm: int = _PERM_RW) -> None:
             # A topic's configuration in topics.json has precedence, as in RocketMQ.
             self._made_at_start.add(name)

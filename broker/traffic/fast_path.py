@@ -18,7 +18,7 @@ from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.broker.traffic.replies import why_not
+from turbopump.broker.traffic.replies import failure_reply
 from turbopump.broker.traffic.role import (
     Role,
 )
@@ -53,9 +53,10 @@ _NO_CONGESTION: Final = (1 << 31) - 1
 
 
 class FastPath:
-    """The broker's side of the native path. Loop thread only. Every `allow_...` lets native code
-    serve later requests like the present one, if they are plain; every `invalidate_...` sends the
-    next such request to the handlers again."""
+    """Decides which plain sends, pulls, pops and acknowledgements native code serves instead of the
+    handlers. Loop thread only. Every `allow_...` lets native code serve later requests like the
+    present one, if they are plain; every `invalidate_...` sends the next such request to the
+    handlers again."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class FastPath:
         self._offsets = offsets
         self._store_host = b""
         self._has_pulls = self._has_pops = False
-        role.on_change.append(self._role_changed)
+        role.on_change.append(self._on_role_changed)
 
     def start(self, store_host: bytes) -> None:
         """Begin native service, once the port is known; records carry `store_host` (packed address
@@ -92,7 +93,7 @@ class FastPath:
         self._store_host = store_host
         self.reconfigure()
         self.lane.pending.limit = MAX_WAITING
-        self._role_changed()
+        self._on_role_changed()
         # A record with a CRC of its own is encoded by the store.
         self.lane.open = not self._config.store.enabled_append_prop_crc
 
@@ -113,7 +114,7 @@ class FastPath:
         self._invalidate_all()
         short_ms = None if config.long_polling_enable else config.short_polling_time_ms
         self.held_rows.configure(MAX_SUSPEND_MS, short_ms)
-        code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+        code, remark = failure_reply(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         self.lane.pending.configure(config.region_id.encode(), config.trace_on, _refusals())
         self.lane.configure(
             encode_properties(own),
@@ -140,21 +141,22 @@ class FastPath:
         if self._is_plain(topic) and self._topics.is_saved(name):
             self.lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
 
-    def _role_changed(self) -> None:
-        """Forget everything after a change of role: other requests are plain for a master than for
-        a replica."""
+    def _on_role_changed(self) -> None:
+        """Discard all permissions after a change of role: other requests are plain for a master
+        than for a replica."""
         self.collect_popped()
         self._invalidate_all()
 
     def _invalidate_all(self) -> None:
+        """Make handlers check the next request of each kind and topic."""
         self.lane.forget_all()
         self.pulls.forget_all()
         self.acks.forget_all()
         self.pops.forget_all()
 
     def invalidate_topics(self, changed: Iterable[str]) -> None:
-        """Make handlers check the next sends and acknowledgements of these topics, and the next
-        pulls and pops of all topics."""
+        """Make handlers check the next sends and acknowledgements of the topics in `changed`, and
+        the next pulls and pops of all topics."""
         for name in changed:
             self.lane.forget(name.encode())
             self.acks.forget(name.encode())
@@ -248,16 +250,17 @@ class FastPath:
         )
 
     def watch_pulls(self, watched: bool) -> None:
-        """Set whether a pull is held: arrivals are reported while a pull is held or a pop waits."""
+        """Set whether any pull is held: arrivals are reported while a pull is held or a pop
+        waits."""
         self._has_pulls = watched
         self.lane.watched = watched or self._has_pops
 
     def watch_pops(self, watched: bool) -> None:
-        """Set whether a pop waits; see `watch_pulls`."""
+        """Set whether any pop waits; see `watch_pulls`."""
         self._has_pops = watched
         self.lane.watched = watched or self._has_pulls
 
-    def pulled(self, group: str, topic: str, queue_id: int) -> None:
+    def discard_native_pull(self, group: str, topic: str, queue_id: int) -> None:
         """Discard the end of an earlier native pull of the queue, because a handler served a later
         pull."""
         self.pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
@@ -279,9 +282,9 @@ class FastPath:
         self.pulls.forget_all()
         self.pops.forget_all()
 
-    def made(self, names: Iterable[str]) -> None:
-        """Make handlers check the next pops of all groups if a created topic is a retry topic,
-        because pops read their group's retry topics."""
+    def on_topics_created(self, names: Iterable[str]) -> None:
+        """Make handlers check the next pops of all groups if one of the created topics `names` is a
+        retry topic, because pops read their group's retry topics."""
         if any(name.startswith(RETRY_PREFIX) for name in names):
             self.pops.forget_all()
 
@@ -301,7 +304,7 @@ class FastPath:
         for group, topic, queue_id, offset in self.pulls.take_pulled():
             self._offsets.commit_pull(group.decode(), topic.decode(), queue_id, QueueOffset(offset))
 
-    def collect_got(self, statistics: BrokerStatistics) -> None:
+    def collect_delivered(self, statistics: BrokerStatistics) -> None:
         """Add messages of native pulls and pops, and native acknowledgements, since the last call
         to the statistics."""
         self.acks.tell()
@@ -317,6 +320,8 @@ class FastPath:
             counts.add_native_counts(topic.decode(), *figures)
 
     def _is_plain(self, topic: TopicConfig) -> bool:
+        """Whether native code may serve sends to the topic: an ordinary topic, and brokerPermission
+        allows writing."""
         name = topic.topic_name
         return (
             self._config.writable
@@ -329,9 +334,9 @@ class FastPath:
 
 
 def _refusals() -> dict[PutStatus, tuple[int, bytes | None]]:
-    """Answers for sends that waited in vain; the answer for a stored message contains its
-    position."""
-    code, remark = why_not(PutStatus.SERVICE_NOT_AVAILABLE)
+    """Return, by status, code and remark of the answer for a send that waited in vain; the answer
+    for a stored message contains its position."""
+    code, remark = failure_reply(PutStatus.SERVICE_NOT_AVAILABLE)
     return {
         PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
         PutStatus.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),

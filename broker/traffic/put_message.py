@@ -251,11 +251,14 @@ class MessageWriter:
         )
 
     def _when_safe(self, outcome: Put) -> Deferred[PutStatus]:
+        """Resolve with the status of an append, at once if it failed, else when the message is
+        safe."""
         if outcome.appended.status is not PutStatus.PUT_OK:
             return Deferred.resolved(outcome.appended.status)
         return self._role.when_safe(*outcome)
 
     def _message(self, draft: Draft, topic: str, queue_id: int) -> NewMessage:
+        """Make the message of a draft, for this topic and queue."""
         return NewMessage(
             topic=topic,
             queue_id=queue_id,
@@ -272,9 +275,9 @@ class MessageWriter:
         )
 
     def _timer_slot(self, properties: dict[str, str], now_ms: int) -> int | TimerRefusal | None:
-        """The timer's slot; see `slot_of`. A slot with over timerCongestNumEachSlot timers refuses
-        more with a growing probability, and at twice that number all of them (RocketMQ's
-        TimerMessageStore.isReject has its random test inverted)."""
+        """Return the timer's slot, a refusal, or None; see `slot_of`. A slot with over
+        timerCongestNumEachSlot timers refuses more with a growing probability, and at twice that
+        number all of them (RocketMQ's TimerMessageStore.isReject has its random test inverted)."""
         config = self._config
         if not config.timer_wheel_enable:
             return TimerRefusal.NOT_ENABLED
@@ -288,6 +291,8 @@ class MessageWriter:
         return slot_ms
 
     def _is_legal(self, draft: Draft) -> bool:
+        """Whether the topic's name is not too long, and an inner batch goes to a topic for batches,
+        other messages do not look like one."""
         size = len(draft.topic.encode())
         limit = MAX_RETRY_TOPIC_LENGTH if draft.topic.startswith(RETRY_PREFIX) else _MAX_V1_TOPIC
         if size > limit:
@@ -331,5 +336,7 @@ def wants_light_queues(topic: str, properties: dict[str, str]) -> bool:
 
 
 def _remember_target(draft: Draft) -> None:
+    """Set REAL_TOPIC and REAL_QID to the draft's topic and queue id, before it is stored
+    elsewhere."""
     draft.properties[names.REAL_TOPIC] = draft.topic
     draft.properties[names.REAL_QID] = str(draft.queue_id)

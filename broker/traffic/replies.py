@@ -28,7 +28,7 @@ def no_filters(subscription: SubscriptionData) -> str:
     return f"The broker does not support consumer to filter message by {kind}"
 
 
-def why_not(status: PutStatus, reason: str = "") -> tuple[ResponseCode, str]:
+def failure_reply(status: PutStatus, reason: str = "") -> tuple[ResponseCode, str]:
     """Return (code, remark) of the answer for a message that was not stored, or whose storage is
     uncertain; `reason` is appended for an unavailable service. `status` must not be PUT_OK."""
     if status is PutStatus.SERVICE_NOT_AVAILABLE:

@@ -25,7 +25,7 @@ ALONE: Final = 1
 
 
 class SendTerm(Protocol):
-    """A master's term, as sends use it (broker/ha/leader.py)."""
+    """A master's term, as Role uses it for sends (broker/ha/leader.py)."""
 
     has_ended: bool
     """Whether the term has ended for good; another may have begun."""
@@ -53,8 +53,9 @@ class Put(NamedTuple):
 
 
 class Role:
-    """The role of a broker. A configured master is master from the start; the waits of its sends
-    are known once its term began. Loop thread only."""
+    """The role of a broker: the master, a replica, or a replica that acts as master; and the copies
+    that a send must wait for in it. A configured master is master from the start; the waits of its
+    sends are known once its term began. Loop thread only."""
 
     def __init__(
         self,
@@ -120,14 +121,14 @@ class Role:
         self._term = term
         self.is_known = True
         self._is_slave, self.broker_id = False, MASTER_ID
-        self._changed()
+        self._notify_change()
 
     def end(self, broker_id: int) -> None:
         """Make this broker a replica with that id, and call `on_change`: nothing is written from
         now. The caller ends the term itself, so that pending sends fail."""
         self._term, self._is_slave, self.broker_id = None, True, broker_id
         self.is_known = True
-        self._changed()
+        self._notify_change()
 
     # Questions of sends.
 
@@ -143,7 +144,7 @@ class Role:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._config.replicates and (term is None or not self.has_lease()):
             return PutStatus.SERVICE_NOT_AVAILABLE
-        copies = self._need(term) if waits else ALONE
+        copies = self._copies_needed(term) if waits else ALONE
         return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if copies is None else Permit(copies, term)
 
     def when_safe(self, appended: Appended, permit: Permit) -> Deferred[PutStatus]:
@@ -162,12 +163,14 @@ class Role:
         term = self.term
         if self._config.replicates and (term is None or not self.has_lease()):
             return LogOffset(-1)
-        copies = self._need(term)
+        copies = self._copies_needed(term)
         return LogOffset(-1 if copies is None else self._store.pending.safe_end(copies))
 
-    def _need(self, term: SendTerm | None) -> int | None:
+    def _copies_needed(self, term: SendTerm | None) -> int | None:
+        """The number of copies that the next message needs in this term; ALONE without a term."""
         return ALONE if term is None else term.copies_needed()
 
-    def _changed(self) -> None:
+    def _notify_change(self) -> None:
+        """Call the callbacks for a change of role."""
         for callback in self.on_change:
             callback()

@@ -78,6 +78,8 @@ def keep_exact_time(properties: dict[str, str], now_ms: int) -> None:
 
 
 def _deliver_ms(properties: dict[str, str], now_ms: int) -> int | None:
+    """Return the delivery time in epoch ms from the first property of a timer; None if there is
+    none, or it is malformed."""
     for name in TIMER_PROPERTIES:
         text = properties.get(name)
         if text is None:

@@ -133,8 +133,8 @@ def counted(world: World) -> tuple[object, ...]:
         sorted(statistics.put_count_by_topic.items()),
         offsets,
         got,
-        world.broker.half_counts.open(),
-        world.broker.half_counts.ends(),
+        world.broker.half_counts.open_counts(),
+        world.broker.half_counts.end_counts(),
         world.broker.timers.status(world.now_ms),
     )
 

@@ -134,7 +134,7 @@ class Acking:
         elif step == "ban":
             world.broker.groups.set_forbidden("live", "Plain", FORBIDDEN_READ, world.now_ms)
         elif step == "role":
-            world.broker.fast._role_changed()
+            world.broker.fast._on_role_changed()
         elif step == "delete":
             world.broker.topics.delete("Plain", world.now_ms)
             world.broker.store.delete_topic("Plain")

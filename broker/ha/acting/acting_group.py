@@ -46,7 +46,7 @@ replicas."""
 
 
 class ReplicaLinks(Protocol):
-    """The part of replication that is used here (broker/ha/service.py)."""
+    """The methods of replication that ActingGroup uses (broker/ha/service.py)."""
 
     def copying_hosts(self) -> list[str]:
         """IP addresses of replicas that have acknowledged bytes; one for each connection."""
@@ -57,9 +57,10 @@ class ReplicaLinks(Protocol):
 
 
 class ActingGroup:
-    """A broker of such a group; see the module. Loop thread only; times are in ms of the monotonic
-    clock, but `wall_ms` returns ms since 1970. `number` identifies one return of a master, which
-    chose it at random."""
+    """A broker whose group's replicas act for their missing master (RIP-32): decides when this
+    broker asks other replicas for their progress, and when a returning master serves. Loop thread
+    only; times are in ms of the monotonic clock, but `wall_ms` returns ms since 1970. `number`
+    identifies one return of a master, which chose it at random."""
 
     def __init__(
         self,
@@ -91,7 +92,11 @@ class ActingGroup:
         self._wall_ms = wall_ms
         self._has_master = has_master
         self.members = GroupMembers(
-            config.broker_cluster_name, config.broker_name, call, broker.steady_ms, self._heard
+            config.broker_cluster_name,
+            config.broker_name,
+            call,
+            broker.steady_ms,
+            self._on_members_answer,
         )
         """The group's members as name servers report them."""
         self.quorum = LockQuorum(
@@ -106,7 +111,7 @@ class ActingGroup:
             self.members,
             has_master,
             self._knows_others,
-            self._seat_changed,
+            self._on_acting_changed,
             named_ms=named_ms,
             ask_controllers=ask_controllers,
         )
@@ -124,10 +129,10 @@ class ActingGroup:
         self._ticked_ms = self._heard_ms = self._asked_ms = LONG_AGO_MS
         broker.pop.others_first = self._holds_revival
         if self.waits_to_lead:
-            self._ask(serves=False)
+            self._begin_pre_online(serves=False)
 
     @property
-    def why_not(self) -> str:
+    def reason_not_serving(self) -> str:
         """Reason why this master serves no client yet; "" if it serves, or is no master."""
         return self._asking.reason if self.waits_to_lead and self._asking is not None else ""
 
@@ -148,8 +153,8 @@ class ActingGroup:
         replicas; called every 100 ms."""
         broker = self._broker
         now_ms, replication = broker.steady_ms(), broker.config.replication
-        if self._stood_still:
-            self._ask_again("this broker was suspended for a while")
+        if self._was_suspended:
+            self._ask_all_again("this broker was suspended for a while")
         self._ticked_ms = now_ms
         period_ms = replication.sync_broker_member_group_period_ms
         if self._asking is not None:
@@ -162,7 +167,7 @@ class ActingGroup:
         if self._others is not None:
             self._others.tick()
 
-    def elected(self, term: object) -> bool:
+    def on_elected(self, term: object) -> bool:
         """Handle the election of this broker in `term`, an identity only; repeated calls for a term
         begin nothing. Acting brokers are notified before clients, and their commits are taken over.
         Returns True while that goes on (`on_online` is called at the end, maybe within this call),
@@ -176,13 +181,13 @@ class ActingGroup:
             self._service,
             self._call,
             self._pause,
-            self._asked,
+            self._on_pre_online,
             wall_ms=self._wall_ms,
         )
         asking.tick()
         return True
 
-    def deposed(self) -> None:
+    def on_deposed(self) -> None:
         """End the requests to replicas, because this broker is no longer the elected master; their
         pending answers are ignored. No-op without a call of `elected`."""
         if self._term is not None:
@@ -200,7 +205,7 @@ class ActingGroup:
     def on_registration_lost(self) -> None:
         """After a lost connection to a name server, which may have removed this broker: a master
         asks its replicas again for offsets and progress, while it serves. No-op for a replica."""
-        self._ask_again("a name server may have missed this broker's heartbeats")
+        self._ask_all_again("a name server may have missed this broker's heartbeats")
 
     def on_min_broker_id_changed(self) -> None:
         """Handle 905 (the lowest id of the group has changed): all name servers are asked for the
@@ -234,10 +239,12 @@ class ActingGroup:
         """Handle 906 of a returned master that now serves: it has taken over this replica's notes
         of pops. Ignored if `number` is not of the last `on_master_returning`."""
         if self.acting_state.master_serves(number) and number is not None:
-            self._broker.pop.notes.taken_over(number)
+            self._broker.pop.notes.drop_taken_over(number)
 
     @property
-    def _stood_still(self) -> bool:
+    def _was_suspended(self) -> bool:
+        """Whether `tick` was not called for so long that name servers may have removed this
+        broker."""
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
         return (
             0 < self._ticked_ms < self._broker.steady_ms() - limit_ms // UNREACHABLE_TIMEOUT_DIVISOR
@@ -248,28 +255,33 @@ class ActingGroup:
         messages acknowledged there must not be revived. The wait is limited, because an unreachable
         replica may be gone."""
         for_ms = self._broker.steady_ms() - self._asked_ms
-        return self._stood_still or (self._asking is not None and for_ms < HELD_MS)
+        return self._was_suspended or (self._asking is not None and for_ms < HELD_MS)
 
-    def _heard(self) -> None:
-        """Handle an answer of a name server."""
+    def _on_members_answer(self) -> None:
+        """Handle an accepted answer of a name server: after a long silence a master asks its
+        replicas again, and new replicas are asked."""
         now_ms = self._broker.steady_ms()
         silent_ms = now_ms - self._heard_ms if self._heard_ms > 0 else 0
         self._heard_ms = now_ms
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
         if silent_ms > limit_ms // UNREACHABLE_TIMEOUT_DIVISOR:
-            self._ask_again("this broker had no answer of a name server for a while")
+            self._ask_all_again("this broker had no answer of a name server for a while")
         self.acting_state.update()
-        self._ask_who_came()
+        self._ask_new_replicas()
 
-    def _ask_again(self, why: str) -> None:
+    def _ask_all_again(self, why: str) -> None:
+        """If this broker is the master, ask all replicas for offsets and progress again; `why` is
+        logged."""
         if self._broker.role.is_active_master:
             logger.warning("%s: it fetches offsets and progress from its replicas again", why)
             if self._asking is None:
-                self._ask(serves=True)
+                self._begin_pre_online(serves=True)
             else:
                 self._asking.heard.clear()
 
-    def _ask_who_came(self) -> None:
+    def _ask_new_replicas(self) -> None:
+        """Ask replicas that name servers show and that were not asked yet; only on a broker that
+        may change offsets."""
         broker = self._broker
         if not broker.role.may_change_offsets:
             self._asked_of.clear()
@@ -280,11 +292,13 @@ class ActingGroup:
         if shown == self._asked_of or broker.config.replication.skip_pre_online:
             return
         if broker.role.is_acting:
-            self._ask_others()
+            self._begin_asking_others()
         elif self._asking is None:
-            self._ask(serves=True)
+            self._begin_pre_online(serves=True)
 
-    def _ask(self, *, serves: bool) -> None:
+    def _begin_pre_online(self, *, serves: bool) -> None:
+        """Begin to ask the replicas for offsets and progress, as their master; `serves`: this
+        master already serves clients."""
         self._asked_ms = self._broker.steady_ms()
         self._asking = PreOnline(
             self._broker,
@@ -292,30 +306,34 @@ class ActingGroup:
             self._service,
             self._call,
             self._pause,
-            self._asked,
+            self._on_pre_online,
             wall_ms=self._wall_ms,
             serves=serves,
         )
 
-    def _asked(self) -> None:
+    def _on_pre_online(self) -> None:
+        """Handle that all replicas were asked: a master that waited for this serves now."""
         assert self._asking is not None, "only the running request calls this"
         self._asked_of, self._asking = self._asking.heard, None
         if self.waits_to_lead:
             self.waits_to_lead = False
-            self.acting_state.lead()
+            self.acting_state.on_elected()
             self.on_online()
 
     def _knows_others(self) -> bool:
-        """Whether every other replica was asked for its offsets since this one wanted to act."""
+        """Whether every other replica was asked for its offsets since this replica wanted to act;
+        if not, asking begins."""
         if self._knows:
             self._knows = False
             return True
         if self._others is None and len(self.members.members) == 1:
             return True
-        self._ask_others()
+        self._begin_asking_others()
         return False
 
-    def _ask_others(self) -> None:
+    def _begin_asking_others(self) -> None:
+        """Begin to ask the other replicas for offsets, before this replica acts or because another
+        has come."""
         if self._others is None:
             self._others = OthersOffsets(
                 self._broker,
@@ -323,20 +341,22 @@ class ActingGroup:
                 self._service,
                 self._call,
                 self._pause,
-                self._others_asked,
+                self._on_others_asked,
                 wall_ms=self._wall_ms,
             )
 
-    def _others_asked(self) -> None:
+    def _on_others_asked(self) -> None:
+        """Handle that the other replicas were asked: this replica may act now."""
         assert self._others is not None, "only the running request calls this"
         self._asked_of = self._others.heard
         self._others, self._knows = None, True
         self.acting_state.update()
         self._knows = False
 
-    def _seat_changed(self) -> None:
-        """Stop looking for the lost master at its old address: it announces its return, or the
-        controllers do."""
+    def _on_acting_changed(self) -> None:
+        """Handle that this replica begins or ends to act: an acting replica no longer connects to
+        the lost master's old address, because the master announces its return, or the controllers
+        do."""
         is_acting = self._broker.role.is_acting
         if is_acting:
             self._on_acts()

@@ -46,7 +46,8 @@ master until then."""
 
 
 class ActingState:
-    """The acting state of a replica. Loop thread only; times are in ms of the monotonic clock."""
+    """Decides whether this replica acts for its master now, and sets `Role.is_acting`. Loop thread
+    only; times are in ms of the monotonic clock."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class ActingState:
         return lowest == role.broker_id
 
     @property
-    def is_left(self) -> bool:
+    def may_get_clients(self) -> bool:
         """Whether clients may take this broker for the master, even if it is a replica: name
         servers route them here, or it ended to act less than STALE_ROUTES_MS ago."""
         since_ms = self._steady_ms() - self.changed_ms
@@ -117,10 +118,10 @@ class ActingState:
             self._coming_until_ms = LONG_AGO_MS
         return counts
 
-    def lead(self) -> None:
+    def on_elected(self) -> None:
         """Stop acting now, because this broker was elected and its term begins."""
         self._led_ms = self._steady_ms()
-        self._set(False)
+        self._set_acting(False)
 
     def update(self) -> None:
         """Begin or end to act by the present state, and set `Role.is_acting`; called at each tick
@@ -136,17 +137,19 @@ class ActingState:
         acts = role.is_known and is_alone and self.serves_clients and not self._is_led(now_ms)
         if acts and not role.is_acting:
             acts = self._members.is_stable and self._is_ready()
-        self._set(acts)
+        self._set_acting(acts)
 
     def _is_led(self, now_ms: int) -> bool:
-        """Whether controllers have a master for this group, or may be electing one."""
+        """Whether, in a group with controllers, they have a master for this group, or may be
+        electing one; False without controllers."""
         if not self._is_elected:
             return False
         named_ms = self._named_ms()
         is_named = named_ms > self._led_ms and now_ms - named_ms < REPORT_AGE_MAX_MS
         return is_named or now_ms - self._led_ms < NO_MASTER_MS
 
-    def _set(self, acts: bool) -> None:
+    def _set_acting(self, acts: bool) -> None:
+        """Begin or end to act, if that is a change, and call `on_change`."""
         role = self._role
         if acts == role.is_acting:
             return

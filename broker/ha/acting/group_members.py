@@ -65,7 +65,10 @@ old."""
 
 
 @dataclass(slots=True)
-class _Server:
+class _NameServer:
+    """A name server's last answer about the group's members, and the state of the requests to
+    it."""
+
     members: dict[int, str] | None = None
     """Address by id; None until it answers."""
     answered_ms: int = LONG_AGO_MS
@@ -85,11 +88,13 @@ class _Server:
 
     @property
     def is_old(self) -> bool:
-        """Whether it is a name server of RocketMQ 4."""
+        """Whether the server counts as a name server of RocketMQ 4, which does not know request
+        901."""
         return self.refuses or self.routes >= OLD_ROUTES
 
     def failed(self, *, refused: bool) -> None:
-        """Note that it did not answer, or refused the request."""
+        """Note that the server did not answer the request, or (`refused`) does not know its code;
+        this decides whether a route is requested next."""
         if self.asks_route:
             self.refuses, self.routes = False, 0  # the address may have another server by now
             self.asks_route = False
@@ -99,7 +104,8 @@ class _Server:
         self.asks_route = refused or not self.knows or self.failures > AGAIN_FIRST
 
     def counts_as_response(self, *, is_empty: bool) -> bool:
-        """Note an answer; return whether it counts."""
+        """Note an answer; return whether its members count: an empty route counts only from a
+        server of RocketMQ 4."""
         if not self.asks_route:
             self.knows, self.refuses, self.failures, self.routes = True, False, 0, 0
             return True
@@ -112,8 +118,8 @@ class _Server:
 
 @dataclass(slots=True)
 class GroupMembers:
-    """The group's members; see the module. Loop thread only; times are in ms of the monotonic
-    clock."""
+    """The members of this broker's group, as reported by its name servers, which are asked
+    periodically. Loop thread only; times are in ms of the monotonic clock."""
 
     cluster: str
     """brokerClusterName of the group."""
@@ -128,7 +134,7 @@ class GroupMembers:
     changed_ms: int = LONG_AGO_MS
     """Time at which a name server last reported other replicas than in its previous answer (the
     master does not count); LONG_AGO_MS before the first answer."""
-    _servers: dict[str, _Server] = field(default_factory=dict)
+    _servers: dict[str, _NameServer] = field(default_factory=dict)
 
     def tick(self, servers: Collection[str], period_ms: int) -> None:
         """Send a request to each name server that is due, at most one at a time for each. `servers`
@@ -138,7 +144,7 @@ class GroupMembers:
         for address in [one for one in self._servers if one not in servers]:
             del self._servers[address]
         for address in servers:
-            server = self._servers.setdefault(address, _Server())
+            server = self._servers.setdefault(address, _NameServer())
             if not server.busy and now_ms >= min(server.due_ms, server.answered_ms + period_ms):
                 self._ask(address, server, now_ms + period_ms)
 
@@ -185,7 +191,9 @@ class GroupMembers:
         address `own()`, in the order of their ids."""
         return lambda: [at for _, at in sorted(self.members.items()) if at != own()]
 
-    def _ask(self, address: str, server: _Server, due_ms: int) -> None:
+    def _ask(self, address: str, server: _NameServer, due_ms: int) -> None:
+        """Send a name server request 901, or the request for a route in its place; the next one is
+        due at `due_ms`."""
         server.busy, server.again, server.due_ms = True, False, due_ms
         if server.asks_route:
             topic = SYNC_MEMBER_PREFIX + self.broker_name
@@ -195,9 +203,10 @@ class GroupMembers:
             header = GetBrokerMemberGroupRequest(self.cluster, self.broker_name)
             request = new_request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
         timeout_ms = AGAIN_MS if server.routes and not server.asks_route else TIMEOUT_MS
-        self.call(address, request, timeout_ms).then(partial(self._answered, address, server))
+        self.call(address, request, timeout_ms).then(partial(self._on_response, address, server))
 
-    def _answered(self, address: str, server: _Server, response: Command | str) -> None:
+    def _on_response(self, address: str, server: _NameServer, response: Command | str) -> None:
+        """Handle a name server's answer, or the reason why it is missing."""
         server.busy = False
         if server.again:
             server.due_ms = LONG_AGO_MS
@@ -225,7 +234,8 @@ class GroupMembers:
         self.on_response()
 
     def _read_route(self, response: Command) -> dict[int, str]:
-        """Read the members from the route of the group's special topic. Raises BadBody."""
+        """Read address `host:port` by broker id from the route of the topic that all brokers of the
+        group have; {} if the topic does not exist. Raises BadBody."""
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return {}
         if response.code != ResponseCode.SUCCESS:
@@ -249,10 +259,12 @@ def read_members(response: Command) -> dict[int, str]:
 
 
 def _replicas(members: dict[int, str]) -> dict[int, str]:
+    """The members without the master."""
     return {key: at for key, at in members.items() if key != MASTER_ID}
 
 
 def _checked(members: dict[int, str]) -> dict[int, str]:
+    """Return the members, or raise BadBody if there are too many, or an address is too long."""
     if len(members) > MEMBERS_MAX:
         raise BadBody(f"{len(members)} brokers in a group, more than the limit")
     for address in members.values():

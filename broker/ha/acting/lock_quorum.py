@@ -40,7 +40,9 @@ read in one step."""
 
 
 class LockQuorum:
-    """Locks by a majority; see the module. Loop thread only; times are of the monotonic clock."""
+    """Locks of queues for ordered consumers that a majority of the group's brokers must grant
+    (lockInStrictMode): asks the other brokers for their votes. Loop thread only; times are of the
+    monotonic clock."""
 
     def __init__(
         self,
@@ -62,9 +64,9 @@ class LockQuorum:
         return self._steady_ms() - self._began_ms < YOUNG_MS
 
     def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
-        """Ask the other brokers; resolves after at most TIMEOUT_MS to the queues, in the order of
-        `wanted.queues`, that get enough votes if this broker locks them, too. The caller locks them
-        here. A broker without a readable answer has no vote."""
+        """Ask the other brokers for their votes; resolves after at most TIMEOUT_MS to the queues,
+        in the order of `wanted.queues`, that get enough votes if this broker locks them, too. The
+        caller locks them here. A broker without a readable answer has no vote."""
         others = self._others() if wanted.queues else []
         if self._total == 1 and not others:
             return Deferred.resolved(list(wanted.queues))  # a single broker needs no votes
@@ -77,14 +79,14 @@ class LockQuorum:
             nonlocal waiting
             waiting -= 1
             votes.count(response)
-            if not asked.done and (waiting == 0 or len(votes.given) == len(wanted.queues)):
-                asked.resolve(votes.given)
+            if not asked.done and (waiting == 0 or len(votes.granted_queues) == len(wanted.queues)):
+                asked.resolve(votes.granted_queues)
 
         for address in others:
             request = _request(RequestCode.LOCK_BATCH_MQ, wanted)
             self._call(address, request, TIMEOUT_MS).then(answered)
         if not others:
-            asked.resolve(votes.given)
+            asked.resolve(votes.granted_queues)
         return asked
 
     def unlock(self, wanted: LockRequest) -> None:
@@ -96,7 +98,8 @@ class LockQuorum:
 
 
 def _request(code: int, wanted: LockRequest) -> Command:
-    """Build a request to another broker of the group."""
+    """Build a request of this code (lock or unlock) to another broker of the group, which must not
+    ask others."""
     members = {
         "consumerGroup": wanted.group,
         "clientId": wanted.client_id,
@@ -107,7 +110,7 @@ def _request(code: int, wanted: LockRequest) -> Command:
 
 
 class _Votes:
-    """The votes of a request."""
+    """Counts the votes of the group's brokers for the queues of a lock request."""
 
     def __init__(self, queues: Sequence[MessageQueue], total: int, *, own_is_old: bool) -> None:
         self._needed = total // 2 + 1
@@ -117,7 +120,7 @@ class _Votes:
         self._old = dict.fromkeys(queues, int(own_is_old))
 
     def count(self, response: Command | str) -> None:
-        """Count another broker's answer; a failed or unreadable one has no vote."""
+        """Count the votes in another broker's answer; a failed or unreadable answer has no vote."""
         if isinstance(response, str) or response.code != ResponseCode.SUCCESS:
             return
         if len(response.body) > RESPONSE_MAX:
@@ -133,8 +136,8 @@ class _Votes:
             self._old[queue] += is_old
 
     @property
-    def given(self) -> list[MessageQueue]:
-        """The queues that have enough votes."""
+    def granted_queues(self) -> list[MessageQueue]:
+        """The queues for which enough brokers have voted."""
         return [
             queue
             for queue in self._queues

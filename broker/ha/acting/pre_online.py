@@ -64,8 +64,8 @@ ELECTED_TIMEOUT_MS: Final = 1_000
 """Time-out of a request in ms while a whole group waits for the elected master."""
 
 
-class Copying(Protocol):
-    """The connections of replicas (broker/ha/service.py)."""
+class ReplicaConnections(Protocol):
+    """Source of the connections of replicas (broker/ha/service.py)."""
 
     def copying_hosts(self) -> Sequence[str]:
         """Return the IP addresses of replicas that follow this broker's log now; one for each
@@ -73,12 +73,14 @@ class Copying(Protocol):
 
 
 class NotYet(Exception):
-    """Reason why this master has to wait; the text is a part of a log line."""
+    """Reason why a master may not serve yet, or why replicas must be asked again; the text is a
+    part of a log line."""
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A replica that has answered."""
+class _AskedReplica:
+    """A replica that has answered all requests of an attempt: its address, when it was asked, and
+    the number in its 906."""
 
     address: str
     asked_ms: int
@@ -87,14 +89,15 @@ class _Seen:
 
     @property
     def host(self) -> str:
-        """The host from which it connects."""
+        """The host from which the replica connects: that of its address."""
         return split(self.address)[0]
 
 
 class PreOnline:
-    """The return of a master, or a later check of its replicas (see `replication_setup.py`). Loop
-    thread only; times are of the monotonic clock. It is driven by `tick`, changes the broker's
-    tables, and ends once."""
+    """Asks the replicas of a group for newer progress (offsets, notes of pops, deliveries) and
+    takes it over: before a returned master serves, or later while it serves. Loop thread only;
+    times are of the monotonic clock. It is driven by `tick`, changes the broker's tables, and ends
+    once."""
 
     timeout_ms = TIMEOUT_MS
     """Time-out of each request to a replica in ms."""
@@ -105,7 +108,7 @@ class PreOnline:
         self,
         broker: BrokerContext,
         members: GroupMembers,
-        replicas: Copying,
+        replicas: ReplicaConnections,
         call: Call,
         pause: Callable[[], Deferred[None]],
         done: Callable[[], None],
@@ -134,7 +137,7 @@ class PreOnline:
         self._due_ms = LONG_AGO_MS
         self._round: answers.Steps[None] | None = None
         self._replica_count = 0
-        self._seen: list[_Seen] = []
+        self._seen: list[_AskedReplica] = []
         self._asked = ""
         """Address of the replica that is asked now."""
         self._waits = False
@@ -154,22 +157,24 @@ class PreOnline:
             self._go_on(self._round, None)
 
     def stop(self) -> None:
-        """End for good without calling `done`: pending answers are ignored; tables taken over
-        before stay."""
+        """End for good without calling `done`: pending answers are ignored; tables that were taken
+        over stay."""
         self.has_ended = True
         if self._round is not None:
             self._round.close()
             self._round = None
 
     def _go_on(self, steps: answers.Steps[None], response: object) -> None:
+        """Run the steps of an attempt, from `response` on, up to a request or wait that is not
+        answered yet."""
         while self._round is steps:
             try:
                 asked = steps.send(response)
             except StopIteration:
-                self._ended("")
+                self._end_attempt("")
                 return
             except (NotYet, BadBody) as error:
-                self._ended(str(error))
+                self._end_attempt(str(error))
                 return
             later: Deferred[Any]
             if asked is None:
@@ -186,7 +191,9 @@ class PreOnline:
                 return
             response = later.value
 
-    def _ended(self, reason: str) -> None:
+    def _end_attempt(self, reason: str) -> None:
+        """End an attempt: `done` is called if `reason` is "", else another attempt follows after
+        AGAIN_MS."""
         self._round = None
         self._due_ms = self._broker.steady_ms() + AGAIN_MS
         if reason and reason != self.reason:
@@ -205,6 +212,8 @@ class PreOnline:
     # A round
 
     def _ask_all(self) -> answers.Steps[None]:
+        """Ask all replicas that name servers show and that were not asked yet, the lowest id last.
+        Raises NotYet, BadBody."""
         broker, members = self._broker, self._members
         now_ms = broker.steady_ms()
         if members.answered_ms < self._began_ms:
@@ -235,14 +244,15 @@ class PreOnline:
             self.heard.add((broker_id, self._asked))
             if self._serves:
                 self._notify_online()
-        self._check_seen()
+        self._check_asked()
         if missing:
             raise NotYet(missing)
         if members.members.keys() - found.keys() - {0}:
             raise NotYet("another replica has joined the group")
 
-    def _check_seen(self) -> None:
-        """Check that the replicas' answers are still final: they follow, and do not act again."""
+    def _check_asked(self) -> None:
+        """Raise NotYet unless the answers of the asked replicas are still final: each follows this
+        log, and its last 906 is recent enough that it does not act again."""
         for one in self._seen:
             if not self._follows(one.host):
                 raise NotYet(f"the replica at {one.host} no longer follows")
@@ -250,14 +260,16 @@ class PreOnline:
                 raise NotYet("the answers are too old: replicas may act again")
 
     def _notify_online(self) -> None:
-        """Notify the replicas that the master serves."""
+        """Send the asked replicas a 906 that this master serves."""
         for one in self._seen:
             header = ExchangeHaInfo(return_number=one.number, is_online=True)
             request = new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
             self._call(one.address, request, TIMEOUT_MS)
         self._seen = []
 
-    def _ask(self, broker_id: int) -> answers.Steps[_Seen]:
+    def _ask(self, broker_id: int) -> answers.Steps[_AskedReplica]:
+        """Ask a replica: announce the return (906), wait for its connection, then take over its
+        notes, offsets and progress. Raises NotYet, BadBody."""
         broker, name = self._broker, f"replica {broker_id} at {self._asked}"
         asked_ms, number = broker.steady_ms(), broker.random.getrandbits(62)
         end = LogOffset(broker.store.max_log_offset)
@@ -277,11 +289,12 @@ class PreOnline:
         yield from self._offsets(name, former)
         if self._takes_progress:
             yield from self._progress(name)
-        return _Seen(self._asked, asked_ms, number)
+        return _AskedReplica(self._asked, asked_ms, number)
 
     @property
     def _takes_progress(self) -> bool:
-        """Whether a replica may know deliveries that this broker does not."""
+        """Whether progress of deliveries is taken over, because a replica may know deliveries that
+        this broker does not."""
         return not self._serves
 
     def _follows(self, host: str) -> bool:
@@ -291,6 +304,8 @@ class PreOnline:
         return host in hosts or (not _is_ip(host) and len(hosts) >= self._replica_count)
 
     def _answer(self, name: str, request: Command) -> answers.Steps[Command]:
+        """Send a request to the replica that is being asked, and return its answer of any code;
+        NotYet without an answer."""
         response = yield request
         if isinstance(response, str):
             raise NotYet(f"{name}: {response}")
@@ -298,7 +313,8 @@ class PreOnline:
         return response
 
     def _former(self, name: str) -> answers.Steps[FormerLives]:
-        """Ask for its deletions before its notes and offsets: it may learn of more meanwhile."""
+        """Request the deletions that the replica `name` knows; to be called before its notes and
+        offsets, because it may learn of more meanwhile."""
         former = FormerLives(self._broker)
         if former.is_needed:
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={LIVES: "true"})
@@ -307,9 +323,9 @@ class PreOnline:
         return former
 
     def _notes(self, name: str, former: FormerLives, return_number: int = 0) -> answers.Steps[None]:
-        """Take over its notes of hand-outs and acknowledgements as an acting replica. This comes
-        before its offsets, which are later, and the notes are saved. A RocketMQ replica answers
-        with offsets, without notes."""
+        """Take over the notes of pops and acknowledgements that the replica `name` made while it
+        acted, and wait until they are saved. This comes before its offsets, which are later. A
+        RocketMQ replica answers with offsets, without notes."""
         if self._broker.config.replication.is_elected and not self._broker.escape.is_on:
             return  # replicas do not pop then
         notes, after, pages = self._broker.pop.notes, 0, 0
@@ -335,6 +351,8 @@ class PreOnline:
             raise NotYet(f"notes of {name} are not saved: {error}")
 
     def _offsets(self, name: str, former: FormerLives) -> answers.Steps[None]:
+        """Take over the consumer offsets of the replica `name`, without entries of former lives of
+        topics and groups."""
         response = yield from self._answer(name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
         theirs = yield from answers.read(response, Offsets.from_json)
         offsets = self._broker.offsets
@@ -344,8 +362,8 @@ class PreOnline:
             offsets.forget_marks()
 
     def _progress(self, name: str) -> answers.Steps[None]:
-        """Take over its progress of deliveries, all of which are in its log. A replica with a
-        longer log is skipped: its deliveries may be lost here."""
+        """Take over the progress of deliveries of the replica `name`, all of which are in its log.
+        A replica with a longer log is skipped: its deliveries may be lost here."""
         response = yield from self._answer(name, new_request(RequestCode.GET_BROKER_RUNTIME_INFO))
         theirs, end = answers.log_end_of(response), LogOffset(self._broker.store.max_log_offset)
         if theirs > end:
@@ -357,7 +375,7 @@ class PreOnline:
             )
             return
         response = yield from self._answer(name, new_request(RequestCode.GET_ALL_DELAY_OFFSET))
-        self._broker.delay.take_newer(*read_progress(answers.checked(response)))
+        self._broker.delay.take_newer(*read_progress(answers.object_of_success(response)))
         response = yield from self._answer(name, new_request(RequestCode.GET_TIMER_CHECK_POINT))
         if response.code == ResponseCode.SUCCESS:  # RocketMQ without timers answers no checkpoint
             self._broker.timers.take_newer(answers.timer_checkpoint(response, self._wall_ms()))
@@ -381,6 +399,8 @@ class ElectedPreOnline(PreOnline):
         return self._broker.escape.is_on
 
     def _ask_all(self) -> answers.Steps[None]:
+        """Ask all brokers of the group that name servers show, once each, the highest id first; a
+        failure is logged."""
         broker, members = self._broker, self._members
         while broker.config.namesrv_addr and members.answered_ms < 0:  # the broker has just started
             if broker.steady_ms() - self._began_ms > self.timeout_ms:
@@ -404,11 +424,13 @@ class ElectedPreOnline(PreOnline):
 
 
 class OthersOffsets(PreOnline):
-    """The check before a replica acts: another replica may have acted before, with newer offsets
-    and escaped messages. No 906 is sent. An unreachable replica counts as gone after one
+    """Asks the other replicas before this replica acts: another may have acted before, with newer
+    offsets and escaped messages. No 906 is sent. An unreachable replica counts as gone after one
     time-out."""
 
     def _ask_all(self) -> answers.Steps[None]:
+        """Take over notes, offsets and, with escapes, progress from each other replica; a failure
+        is logged."""
         replicas = self._members.members
         for broker_id in sorted(replicas):
             self._asked = replicas[broker_id]
@@ -428,6 +450,7 @@ class OthersOffsets(PreOnline):
 
 
 def _is_ip(host: str) -> bool:
+    """Whether the host is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

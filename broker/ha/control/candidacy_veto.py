@@ -46,12 +46,12 @@ class CandidacyVeto:
         return self._steady_ms() < self._silent_until_ms
 
     @property
-    def is_away(self) -> bool:
-        """Whether this broker declines or is silent, so that controllers elect another."""
+    def is_abstaining(self) -> bool:
+        """Whether this broker declines or is silent, so that controllers elect another broker."""
         return self.is_silent or self.is_declining
 
     def decline(self, epoch: int) -> None:
-        """Decline to lead until a `on_epoch` with a later epoch than `epoch`, and for at least a
+        """Decline to lead until an `on_epoch` with a later epoch than `epoch`, and for at least a
         time that doubles with each decline, from DECLINED_MS to DECLINED_MAX_MS."""
         self._declined_epoch = epoch
         self._declined_until_ms = self._steady_ms() + self._decline_ms

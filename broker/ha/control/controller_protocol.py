@@ -42,7 +42,8 @@ _Header = (
 
 
 class BadResponse(Exception):
-    """A refusal, a missing answer or an unreadable one; the text is for the log."""
+    """A controller refused a request, did not answer it, or its answer is unreadable; the text is
+    for the log."""
 
     def __init__(self, reason: str, code: int | None = None) -> None:
         super().__init__(reason)
@@ -51,8 +52,8 @@ class BadResponse(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Name:
-    """The name of a broker at controllers before it has an id."""
+class BrokerGroupName:
+    """Cluster and broker name, by which controllers know a broker before it has an id."""
 
     cluster: str
     """brokerClusterName."""
@@ -62,7 +63,7 @@ class Name:
 
 @dataclass(slots=True, frozen=True)
 class GroupState:
-    """The master and the brokers that must have a message, as reported by a controller."""
+    """The master and the SyncStateSet of a group, as reported by a controller."""
 
     epoch: int
     """Epoch of the master; 0 if the controller named none. A greater epoch is newer."""
@@ -79,20 +80,20 @@ class GroupState:
 # Requests
 
 
-def next_id(name: Name) -> Command:
+def next_id_request(name: BrokerGroupName) -> Command:
     """Build GET_NEXT_BROKER_ID (1012): it returns an id that is free, without assigning it."""
     header = GetNextBrokerIdRequest(name.cluster, name.broker)
     return new_request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header)
 
 
-def apply_id(name: Name, broker_id: int, check_code: str) -> Command:
+def apply_id_request(name: BrokerGroupName, broker_id: int, check_code: str) -> Command:
     """Build APPLY_BROKER_ID (1013): it assigns the id to the broker that knows `check_code`."""
     header = ApplyBrokerIdRequest(name.cluster, name.broker, broker_id, check_code)
     return new_request(RequestCode.CONTROLLER_APPLY_BROKER_ID, header)
 
 
-def register(
-    name: Name,
+def register_request(
+    name: BrokerGroupName,
     broker_id: int,
     address: str,
     now_ms: int,
@@ -119,19 +120,21 @@ def register(
     return new_request(RequestCode.CONTROLLER_REGISTER_BROKER, header)
 
 
-def elect(name: Name, broker_id: int, now_ms: int) -> Command:
+def elect_request(name: BrokerGroupName, broker_id: int, now_ms: int) -> Command:
     """Build ELECT_MASTER (1002), sent by the broker `broker_id`, which may be elected; another
     member may be, too."""
     header = ElectMasterRequest(name.broker, name.cluster, broker_id, invoke_time=now_ms)
     return new_request(RequestCode.CONTROLLER_ELECT_MASTER, header)
 
 
-def replica_info(name: Name) -> Command:
+def replica_info_request(name: BrokerGroupName) -> Command:
     """Build GET_REPLICA_INFO (1004): the present master and SyncStateSet."""
     return new_request(RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoRequest(name.broker))
 
 
-def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: int) -> Command:
+def alter_set_request(
+    name: BrokerGroupName, broker_id: int, epoch: int, proposal: Proposal, now_ms: int
+) -> Command:
     """Build ALTER_SYNC_STATE_SET (1001): the master `broker_id` of `epoch` proposes a set."""
     fence = proposal.fence or None
     header = AlterSyncStateSetRequest(name.broker, broker_id, epoch, now_ms, fence)
@@ -179,7 +182,7 @@ def read_elected(response: Command | str) -> GroupState:
         members = ElectMasterBody.decode(found.body).members if found.body else frozenset()
     except (BadHeader, BadBody) as error:
         raise BadResponse(str(error)) from None
-    group_state = _made(header, SyncStateSet(members, header.sync_state_set_epoch or 0))
+    group_state = _state_of(header, SyncStateSet(members, header.sync_state_set_epoch or 0))
     if group_state.master is None:
         raise BadResponse("no master was elected")
     return group_state
@@ -208,16 +211,19 @@ def read_altered(response: Command | str) -> SyncStateSet:
 
 
 def _group_state(kind: type[_Header], command: Command) -> GroupState:
+    """Read a state from the header (of class `kind`) and the body of a controller's command. Raises
+    BadAnswer."""
     try:
         header = read_header(kind, command.fields)
         members = SyncStateSet.decode(command.body) if command.body else SyncStateSet()
     except (BadHeader, BadBody) as error:
         raise BadResponse(str(error)) from None
-    return _made(header, members)
+    return _state_of(header, members)
 
 
-def _made(header: _Header, members: SyncStateSet) -> GroupState:
-    """Ignore a master without an address: replicas could not connect to it."""
+def _state_of(header: _Header, members: SyncStateSet) -> GroupState:
+    """Make the state from a header and a SyncStateSet. A master without an address counts as no
+    master: replicas could not connect to it."""
     epoch = header.master_epoch or 0
     master = header.master_broker_id
     if master is None or master <= 0 or not header.master_address:

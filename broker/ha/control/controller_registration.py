@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from turbopump.broker.ha.control import controller_protocol
-from turbopump.broker.ha.control.controller_protocol import BadResponse, GroupState, Name
+from turbopump.broker.ha.control.controller_protocol import BadResponse, BrokerGroupName, GroupState
 from turbopump.broker.ha.control.controllers import Controllers
 from turbopump.broker.ha.control.identity import Applied, IdentityFiles
 from turbopump.engine.deferred import Deferred
@@ -42,10 +42,11 @@ UNKNOWN_BROKER = frozenset(
 """Response codes of controllers that do not know the broker's id."""
 
 
-class _Elsewhere(Protocol):
-    """Runs writes in a disk thread: service.py."""
+class _DiskRunner(Protocol):
+    """Runs writes on a disk thread (service.py)."""
 
-    def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]: ...
+    def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]:
+        """Run `work`; resolves to None, or to the OSError that it raised."""
 
 
 class ControllerRegistration:
@@ -56,9 +57,9 @@ class ControllerRegistration:
         self,
         controllers: Controllers,
         files: IdentityFiles,
-        name: Name,
+        name: BrokerGroupName,
         wall_ms: Callable[[], int],
-        disk: _Elsewhere,
+        disk: _DiskRunner,
         on_doubt_reported: Callable[[], None],
     ) -> None:
         """`on_doubt_reported` is called in a disk thread when the controllers know that this broker
@@ -93,11 +94,13 @@ class ControllerRegistration:
             return known
         applied = files.load_applied()
         if applied is None:
-            response = yield controllers.ask(controller_protocol.next_id(self._name))
+            response = yield controllers.ask(controller_protocol.next_id_request(self._name))
             broker_id = controller_protocol.read_next_id(response)
             applied = Applied(broker_id, f"{address};{self._wall_ms()}")
             yield from self.write(partial(files.save_applied, applied))
-        request = controller_protocol.apply_id(self._name, applied.broker_id, applied.check_code)
+        request = controller_protocol.apply_id_request(
+            self._name, applied.broker_id, applied.check_code
+        )
         response = yield controllers.ask(request)
         try:
             controller_protocol.checked(response)
@@ -114,7 +117,7 @@ class ControllerRegistration:
         None while it has no master. `damaged`: the log may not lead. Raises BadResponse, OSError;
         after a BadResponse with a code of UNKNOWN_BROKER the caller must `forget` the id."""
         applied = self._files.load_applied()
-        request = controller_protocol.register(
+        request = controller_protocol.register_request(
             self._name,
             broker_id,
             address,

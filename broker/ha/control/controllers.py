@@ -36,7 +36,7 @@ NOBODY_LEADS = "no controller is known to lead"
 
 
 class Controllers:
-    """The controllers of a group; see the module. Loop thread only."""
+    """The controllers of a group, and the search for their leader. Loop thread only."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Controllers:
         if not leader:
             return Deferred.resolved(NOBODY_LEADS)
         response = self._call(leader, request, timeout_ms)
-        response.then(partial(self._answered, leader))
+        response.then(partial(self._check_leader, leader))
         return response
 
     def set_leader(self, address: str) -> None:
@@ -101,11 +101,14 @@ class Controllers:
             self.leader, self._doubted = "", address
             self._due_ms = min(self._due_ms, self._steady_ms())
 
-    def _answered(self, address: str, response: Command | str) -> None:
+    def _check_leader(self, address: str, response: Command | str) -> None:
+        """Drop the leader if it did not answer a request, or no longer leads."""
         if isinstance(response, str) or response.code == ResponseCode.CONTROLLER_NOT_LEADER:
             self.drop_leader(address)
 
     def _on_metadata(self, address: str, response: Command | str) -> None:
+        """Handle a controller's answer to 1005: take the controller that it names for the
+        leader."""
         self._asking.discard(address)
         if isinstance(response, str):
             self.drop_leader(address)

@@ -43,13 +43,17 @@ enough for two more before the broker counts as dead."""
 
 
 @dataclass(slots=True)
-class _Link:
+class _Beat:
+    """State of the heartbeats to a controller: when the next one is due, and whether one is
+    pending."""
+
     due_ms: int = LONG_AGO_MS
     busy: bool = False
 
 
 class ControllerHeartbeats:
-    """The heartbeats of a broker; see the module. Loop thread only."""
+    """The heartbeats of a broker to all controllers, and the lease in their answers: without it a
+    master may acknowledge no message. Loop thread only."""
 
     def __init__(
         self,
@@ -79,7 +83,7 @@ class ControllerHeartbeats:
         self._interval_ms = interval_ms
         self._lease_ms = int(timeout_ms * LEASE_PART)
         self._call_ms = min(CALL_TIMEOUT_MS, timeout_ms // CALLS_IN_TIMEOUT)
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, _Beat] = {}
         self._term = 0
 
     @property
@@ -96,7 +100,7 @@ class ControllerHeartbeats:
             addresses = [*addresses, leader]
         now_ms = self._steady_ms()
         for address in addresses:
-            link = self._links.setdefault(address, _Link())
+            link = self._links.setdefault(address, _Beat())
             if not link.busy and now_ms >= link.due_ms:
                 self._send(address, link)
         for address in self._links.keys() - set(addresses):
@@ -110,7 +114,7 @@ class ControllerHeartbeats:
         leader = self._controllers.leader
         if not leader:
             return Deferred.resolved(False)
-        link = self._links.setdefault(leader, _Link())
+        link = self._links.setdefault(leader, _Beat())
         return self._send(leader, link).map(lambda a: not isinstance(a, str) and a.code == 0)
 
     def begin(self) -> None:
@@ -125,16 +129,19 @@ class ControllerHeartbeats:
         for link in self._links.values():
             link.due_ms = LONG_AGO_MS
 
-    def _send(self, address: str, link: _Link) -> Deferred[Command | str]:
+    def _send(self, address: str, link: _Beat) -> Deferred[Command | str]:
+        """Send a heartbeat to the controller at `address` now; resolves to its answer."""
         now_ms = self._steady_ms()
         link.busy, link.due_ms = True, now_ms + self._interval_ms
         response = self._call(address, self._make(), self._call_ms)
-        response.then(partial(self._answered, address, link, now_ms, self._term))
+        response.then(partial(self._on_beat_answer, address, link, now_ms, self._term))
         return response
 
-    def _answered(
-        self, address: str, link: _Link, sent_ms: int, term: int, response: Command | str
+    def _on_beat_answer(
+        self, address: str, link: _Beat, sent_ms: int, term: int, response: Command | str
     ) -> None:
+        """Handle the answer to a heartbeat sent at `sent_ms` in `term`: the lease counts from then,
+        and only in that term."""
         link.busy = False
         if term != self._term:
             link.due_ms = LONG_AGO_MS

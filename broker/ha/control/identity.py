@@ -57,8 +57,9 @@ class Applied:
 
 
 class IdentityFiles:
-    """The files of a broker. Methods block for the disk and raise OSError; written files are
-    durable on return."""
+    """The two files of a broker's identity at the controllers: brokerIdentity with its assigned id
+    (the first), and brokerIdentity-temp with the id that it applied for (the second). Methods block
+    for the disk and raise OSError; written files are durable on return."""
 
     def __init__(self, files: Files, path: str, cluster_name: str, broker_name: str) -> None:
         """`path` is of the first file; the names are checked against those in the files."""
@@ -72,7 +73,7 @@ class IdentityFiles:
         """Return the assigned id, None if no file has one. Raises IdentityError if the file is
         another broker's or damaged."""
         found = self._read(self._path, 3)
-        return None if found is None else self._id(found[2], self._path)
+        return None if found is None else self._parse_id(found[2], self._path)
 
     def load_applied(self) -> Applied | None:
         """Return the id that was last applied for and its code, whether it was assigned or not;
@@ -80,7 +81,7 @@ class IdentityFiles:
         damaged."""
         path = self._path + TEMPORARY
         found = self._read(path, 4)
-        return None if found is None else Applied(self._id(found[2], path), found[3])
+        return None if found is None else Applied(self._parse_id(found[2], path), found[3])
 
     def save_applied(self, applied: Applied) -> None:
         """Replace the second file; to be called before the id is applied for."""
@@ -104,6 +105,8 @@ class IdentityFiles:
             self._files.sync_folder(self._folder)
 
     def _read(self, path: str, count: int) -> list[str] | None:
+        """Return the `count` parts of a file, None if it is missing or empty. Raises
+        IdentityError."""
         if not self._files.exists(path):
             return None
         content = self._files.read(path)
@@ -124,13 +127,15 @@ class IdentityFiles:
             )
         return parts
 
-    def _id(self, text: str, path: str) -> int:
+    def _parse_id(self, text: str, path: str) -> int:
+        """Parse a broker id, which must be 1 or more. Raises IdentityError."""
         is_number = text.isascii() and text.isdigit() and len(text) <= len(str(ID_MAX))
         if not is_number or not 0 < int(text) <= ID_MAX:
             raise IdentityError(f"{path} is damaged: {text[:20]!r} is no broker id")
         return int(text)
 
     def _replace(self, path: str, rest: str) -> None:
+        """Replace a file, durably, by cluster name, broker name and `rest`."""
         files, folder = self._files, self._folder
         files.make_folders(folder)
         content = _SEPARATOR.join((self._cluster_name, self._broker_name, rest))
@@ -138,6 +143,7 @@ class IdentityFiles:
         sync_parent_folders(files, folder)
 
     def _remove(self, path: str) -> None:
+        """Remove a file, durably; no-op without it."""
         if self._files.exists(path):
             self._files.remove(self._files.resolve(path))
             atomic_replace.sync_names(self._files, path)

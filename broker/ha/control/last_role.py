@@ -16,7 +16,8 @@ it, the master."""
 
 
 class LastRole:
-    """The last role of a broker, in memory only."""
+    """The last role of a broker in its group (MASTER, IN_SET or OUTSIDE of the SyncStateSet), as
+    heartbeats report it; in memory only."""
 
     def __init__(self) -> None:
         self.value: int | None = None
@@ -30,10 +31,10 @@ class LastRole:
         self.value = MASTER
 
     def note(self, group_state: GroupState, epoch: int, own_id: int | None) -> None:
-        """Set the role to IN_SET or OUTSIDE, by whether a controller's SyncStateSet contains
-        `own_id`. `epoch` is of this broker's present role. An older set of that epoch is ignored;
-        MASTER stays until the controller names another master, and an empty set changes only
-        `set_epoch`."""
+        """Set the role to IN_SET or OUTSIDE, by whether the SyncStateSet in a controller's report
+        contains `own_id`. `epoch` is of this broker's present role. An older set of that epoch is
+        ignored; MASTER stays until the controller names another master, and an empty set changes
+        only `set_epoch`."""
         if group_state.epoch > epoch or group_state.set_epoch >= self.set_epoch:
             self.set_epoch = group_state.set_epoch
         elif group_state.epoch == epoch:

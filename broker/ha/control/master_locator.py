@@ -41,8 +41,9 @@ TIMEOUT_MS = 1_000
 
 
 class MasterLocator:
-    """Looks for one master at a time. Loop thread only; times are of the monotonic clock. Addresses
-    are `host:port`."""
+    """Searches the HA address of the master that a controller has named, by asking that master
+    (906); one master at a time. Loop thread only; times are of the monotonic clock. Addresses are
+    `host:port`."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class MasterLocator:
             self._due_ms = now_ms + wait_ms
             request = new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHaInfo())
             response = self._call(self.address, request, TIMEOUT_MS)
-            response.then(partial(self._answered, self._search))
+            response.then(partial(self._on_response, self._search))
 
     def master_reported(self, address: str, ha_address: str, fenced: bool) -> None:
         """If `address` is of the master that is looked for, call `found` now with the address
@@ -102,7 +103,9 @@ class MasterLocator:
             self._due_ms = self._steady_ms() + ASK_AGAIN_MS
             self._found(ha_address, fenced)
 
-    def _answered(self, search: int, response: Command | str) -> None:
+    def _on_response(self, search: int, response: Command | str) -> None:
+        """Call `found` with the HA address in the master's answer; an answer of an earlier search
+        is ignored."""
         if search != self._search:
             return  # answer of an earlier master
         self._busy = False

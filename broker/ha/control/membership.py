@@ -72,24 +72,39 @@ class _Log(Protocol):
     """The part of the log reported in heartbeats and registrations."""
 
     @property
-    def end(self) -> LogOffset: ...
+    def end(self) -> LogOffset:
+        """Log offset after the last byte of the log."""
+
     @property
-    def confirm(self) -> LogOffset: ...
+    def confirm(self) -> LogOffset:
+        """confirmOffset: the log offset before which readers may read."""
+
     @property
-    def epochs(self) -> Epochs: ...
+    def epochs(self) -> Epochs:
+        """The epoch list."""
+
     @property
-    def may_lead(self) -> bool: ...
+    def may_lead(self) -> bool:
+        """Whether the log and its epochs are intact, so that this broker may be the master."""
+
     @property
-    def health(self) -> StoreHealth: ...
+    def health(self) -> StoreHealth:
+        """Health of the store."""
+
     @property
-    def slow(self) -> bool | None: ...
+    def slow(self) -> bool | None:
+        """Whether the disk is too slow for senders."""
+
     @property
-    def why_unfit(self) -> str: ...
+    def why_unfit(self) -> str:
+        """Reason why the store takes no messages, "" if it does."""
 
 
 class Membership:
-    """A broker's membership; see the module. Loop thread only, and no method waits: a change of
-    role is begun within the call, and a term begins once its epoch is on disk."""
+    """A broker's membership in a group whose master is elected by controllers (RocketMQ:
+    ReplicasManager): joins the group, takes the roles that controllers name, and sends heartbeats.
+    Loop thread only, and no method waits: a change of role is begun within the call, and a term
+    begins once its epoch is on disk."""
 
     def __init__(
         self,
@@ -136,13 +151,13 @@ class Membership:
             call,
             steady_ms,
             options.sync_controller_metadata_period_ms,
-            self._other_leader,
+            self._on_other_leader,
         )
         self.heartbeats = ControllerHeartbeats(
             self.controllers,
             call,
             self._heartbeat,
-            self._answered,
+            self._on_beat_answer,
             steady_ms,
             interval_ms=options.broker_heartbeat_interval_ms,
             timeout_ms=options.controller_heart_beat_timeout_ms,
@@ -155,7 +170,7 @@ class Membership:
             self.look_soon,
         )
         """Asks the leading controller for changes of the SyncStateSet, for the service."""
-        self.finder = MasterLocator(call, self._found, steady_ms)
+        self.finder = MasterLocator(call, self._follow_found, steady_ms)
         name, path = options.name, options.identity_path
         self._identity = identity = IdentityFiles(files, path, name.cluster, name.broker)
         self.registration = ControllerRegistration(
@@ -171,7 +186,7 @@ class Membership:
         self._identity.load()
         self._identity.load_applied()
         self._address, self._ha_address = address, ha_address
-        self.registration.begin(self.options.last_life.lost(self._log.end))
+        self.registration.begin(self.options.last_life.loss_reason(self._log.end))
         self._stopped = False
         self.tick()
 
@@ -216,7 +231,7 @@ class Membership:
         message. A replica may hold a lease, too."""
         return self.heartbeats.has_lease
 
-    def named_at(self) -> int:
+    def other_master_named_ms(self) -> int:
         """Return the time, in ms of the monotonic clock, at which controllers last named another
         broker as the master; LONG_AGO_MS if never, or if they have reported no master since."""
         return self._named_ms
@@ -258,29 +273,34 @@ class Membership:
         one, or its set newer. Ignored before this broker is a member (the notice may be meant for
         an earlier process), after `stop`, and without a master."""
         if not self._stopped and self.stage is Stage.MEMBER and group_state.master is not None:
-            self._take(group_state)
+            self._take_role(group_state)
 
     def look_soon(self) -> None:
         """Make the next reading of the group's state from the controllers (1004) due at the next
         tick, because it may have changed."""
         self._retry_loop.retry_soon()
 
-    def _other_leader(self) -> None:
+    def _on_other_leader(self) -> None:
+        """Read the group's state again and send heartbeats at once, because another controller
+        leads."""
         self.look_soon()
         self.heartbeats.send_soon()
         self.tick()
 
-    def _answered(self, seen: BrokerHeartbeatResponse) -> None:
+    def _on_beat_answer(self, seen: BrokerHeartbeatResponse) -> None:
+        """Handle a controller's answer to a heartbeat: a changed lease, an unknown broker, or news
+        of the group."""
         self._watch_lease()
         if self._service.is_master and not self.has_lease() and self._may_be_elected:
             self.heartbeats.tick()  # the previous heartbeat was sent before its term
         if seen.unknown and self.stage is Stage.MEMBER and not self._unknown:
             self._unknown = True
             self.look_soon()
-        self._glimpse(seen)
+        self._look_if_newer(seen)
 
-    def _glimpse(self, seen: BrokerHeartbeatResponse) -> None:
-        """Look again if a heartbeat's answer has news of the group: a notice may have been lost."""
+    def _look_if_newer(self, seen: BrokerHeartbeatResponse) -> None:
+        """Make the next reading of the group's state due if a heartbeat's answer has a newer epoch
+        or set: a notice may have been lost."""
         if self.stage is not Stage.MEMBER or seen.master_epoch is None:
             return
         is_other_set = (seen.sync_state_set_epoch or 0) > self._known_set_epoch
@@ -289,12 +309,14 @@ class Membership:
 
     @property
     def _known_set_epoch(self) -> int:
+        """Epoch of the newest SyncStateSet that this broker knows."""
         term = self._service.term
         return term.sync.set_epoch if isinstance(term, Leader) else self._standing.set_epoch
 
     # The lease
 
     def _watch_lease(self) -> None:
+        """Pass the end or the return of the lease to replication, once for each change."""
         lapsed = not self.has_lease()
         if lapsed == self._lapsed:
             return
@@ -310,13 +332,14 @@ class Membership:
         self.on_lease()
 
     def _beat(self) -> None:
-        """Send heartbeats now, and again early, for a master without a lease."""
+        """Send heartbeats now, and again after AGAIN_MS: a master needs a lease."""
         self._beat_again_ms = self._steady_ms() + AGAIN_MS
         self.heartbeats.send_soon()
         if self._may_be_elected:
             self.heartbeats.tick()
 
     def _heartbeat(self) -> Command:
+        """Build a heartbeat with the present state of this broker and its log."""
         options, log, health = self.options, self._log, self.health
         header = BrokerHeartbeatRequest(
             options.name.cluster,
@@ -339,7 +362,8 @@ class Membership:
     # Requests
 
     def _join(self) -> Steps[None]:
-        """Join the group: from no id to a role."""
+        """Join the group in steps: get an id, register, count as alive, and take the named role, or
+        start an election."""
         broker_id = yield from self.registration.identify(self._address)
         if broker_id != self.own_id:
             self._service.identify(broker_id)
@@ -351,9 +375,11 @@ class Membership:
         if group_state is None:
             group_state = yield from self._elect(broker_id)
         self.stage = Stage.MEMBER
-        self._take(group_state)
+        self._take_role(group_state)
 
     def _register(self, broker_id: int) -> Steps[GroupState | None]:
+        """Register this process at the controllers; return the group's state, None while it has no
+        master. An id that they do not know is forgotten. Raises BadAnswer."""
         damaged = not self._log.may_lead
         try:
             return (
@@ -361,12 +387,14 @@ class Membership:
             )
         except BadResponse as error:
             if error.code in UNKNOWN_BROKER:
-                self._forgotten()
+                self._rejoin()
                 yield from self.registration.forget(broker_id)
             raise
 
     def _elect(self, broker_id: int) -> Steps[GroupState]:
-        request = controller_protocol.elect(self.options.name, broker_id, self._wall_ms())
+        """Ask the controllers to elect a master; return the group's state with it. Raises
+        BadAnswer."""
+        request = controller_protocol.elect_request(self.options.name, broker_id, self._wall_ms())
         response: Command | str = yield self.controllers.ask(request)
         try:
             return controller_protocol.read_elected(response)
@@ -375,7 +403,8 @@ class Membership:
             raise
 
     def _look(self) -> Steps[None]:
-        """Ask for the present master (1004), and handle the answer."""
+        """Read the group's state from the controllers (1004), and take the role in it; a broker
+        that they do not know joins again."""
         assert self.own_id is not None, "a member has an id"
         if self._unknown:
             self._unknown = False
@@ -384,7 +413,9 @@ class Membership:
             yield from self._register(self.own_id)
             if self._service.is_master:
                 self._decline("its log is damaged")
-        response = yield self.controllers.ask(controller_protocol.replica_info(self.options.name))
+        response = yield self.controllers.ask(
+            controller_protocol.replica_info_request(self.options.name)
+        )
         try:
             group_state = controller_protocol.read_replica_info(response)
         except BadResponse as error:
@@ -393,48 +424,54 @@ class Membership:
             found = yield from self._register(self.own_id)
             group_state = found or GroupState(self.epoch)
         if group_state.master is None:
-            self._no_master(group_state)
+            self._on_no_master(group_state)
             if self._candidacy_veto.is_silent or self.health is StoreHealth.FAILED:
                 return
             alive: bool = yield self.heartbeats.send_now()
             if not alive:
                 raise BadResponse("the leading controller does not accept this broker's heartbeat")
             group_state = yield from self._elect(self.own_id)
-        self._take(group_state)
+        self._take_role(group_state)
 
     # Roles
 
     @property
     def _follows(self) -> bool:
+        """Whether this broker receives a master's log now."""
         follower = self._service.follower
         return follower is not None and follower.machine.state is State.TRANSFER
 
     @property
     def _may_be_elected(self) -> bool:
-        """Whether heartbeats may be sent, by which the log counts as whole. Before that the
-        controllers must have agreed on its state (unclean, damaged), because any of them may begin
-        to lead between a heartbeat and the registration."""
+        """Whether heartbeats may be sent: with them the log counts as whole. Before that the
+        controllers must have agreed on the log's state (unclean, damaged), because any of them may
+        begin to lead between a heartbeat and the registration."""
         registration = self.registration
         is_reported = registration.registered and (
             registration.reported_damage or self._log.may_lead
         )
         return is_reported and not self._candidacy_veto.is_silent
 
-    def _forgotten(self) -> None:
-        """Start again under another id: the controllers do not know this broker."""
+    def _rejoin(self) -> None:
+        """Leave the role and join again under another id, because the controllers do not know this
+        broker."""
         self.stage, self.epoch, self.own_id = Stage.JOINING, NO_ROLE, None
         self.registration.registered, self._coming, self._unknown = False, None, False
         self.finder.look_for("")
         self._service.leave_role()
 
-    def _no_master(self, group_state: GroupState) -> None:
+    def _on_no_master(self, group_state: GroupState) -> None:
+        """Handle a report that the group has no master: in a greater epoch this broker has no
+        role."""
         self._named_ms = LONG_AGO_MS  # controllers last named another broker as the master
         if group_state.epoch > self.epoch:
             self.epoch = group_state.epoch
             self._follow("")
 
-    def _take(self, group_state: GroupState) -> None:
-        """Take a role only of a greater epoch: late and repeated reports have no effect (K7)."""
+    def _take_role(self, group_state: GroupState) -> None:
+        """Take the role in a controller's report if its epoch is greater than the present one, or
+        its SyncStateSet if that is newer; late and repeated reports have no effect (K7). If the
+        report names this broker in an epoch in which its term has ended, it declines to lead."""
         term = self._service.term
         if group_state.master is not None and group_state.master != self.own_id:
             self._named_ms = self._steady_ms()
@@ -460,12 +497,16 @@ class Membership:
         ):
             self._follow(group_state.address)  # the same master, at another address (R30)
         elif (
-            term is None and group_state.master == self.own_id and not self._candidacy_veto.is_away
+            term is None
+            and group_state.master == self.own_id
+            and not self._candidacy_veto.is_abstaining
         ):
             # No controller led while it was silent, or none missed it: no other was elected.
             self._decline(self._role_reason or "this broker's leadership ended")
 
     def _lead(self, group_state: GroupState) -> None:
+        """Begin to become the master of the reported epoch; `_on_epoch_recorded` is called once the
+        epoch is on disk."""
         self.finder.look_for("")
         self.heartbeats.begin()
         self._lapsed = True
@@ -478,10 +519,10 @@ class Membership:
         except (StoreError, OSError) as error:
             self._decline(str(error))
             return
-        later.then(lambda error: self._led(group_state.epoch, error))
+        later.then(lambda error: self._on_epoch_recorded(group_state.epoch, error))
 
-    def _led(self, epoch: int, error: StoreError | OSError | None) -> None:
-        """Handle the result of recording the epoch; heartbeats went on meanwhile."""
+    def _on_epoch_recorded(self, epoch: int, error: StoreError | OSError | None) -> None:
+        """Handle the result of recording the epoch: the term begins, or this broker declines."""
         coming = self._coming
         if coming is None or coming.epoch != epoch:
             return
@@ -494,16 +535,17 @@ class Membership:
         self._candidacy_veto.on_term_begun()
         term = self._service.term
         if isinstance(term, Leader) and coming.set_epoch > term.sync.set_epoch:
-            self._take(coming)
+            self._take_role(coming)
         self._beat()
 
     def _watch_fitness(self) -> None:
-        """Report a changed health to the controllers at once."""
+        """Report a changed health of the store to the controllers at once; a master with a failed
+        store declines if the controllers are RocketMQ's."""
         self._candidacy_veto.on_epoch(self.epoch)
         health, reported = self.health, self._reported_fitness
         self._reported_fitness = health
         if health is not reported:
-            logger.warning("reported to the controllers: %s", self._why(health))
+            logger.warning("reported to the controllers: %s", self._reason_of_health(health))
             self.heartbeats.send_soon()
             if self.stage is Stage.MEMBER:
                 self.look_soon()  # damage is reported by a registration, before any heartbeat
@@ -511,7 +553,8 @@ class Membership:
         if failed and self.heartbeats.leader_is_java and not self._candidacy_veto.is_silent:
             self._decline(self._log.why_unfit)
 
-    def _why(self, health: StoreHealth) -> str:
+    def _reason_of_health(self, health: StoreHealth) -> str:
+        """Reason of the health, as a text for the log."""
         if health is StoreHealth.FIT:
             return "fit again"
         if health is StoreHealth.SLOW:
@@ -519,8 +562,8 @@ class Membership:
         return self._log.why_unfit or self._role_reason or "this broker is about to stop"
 
     def _decline(self, reason: str) -> None:
-        """Lead nothing in this epoch, and report that: another is elected, or this broker of a
-        later epoch."""
+        """Do not lead in this epoch, and report that: controllers elect another broker, or this
+        broker for a later epoch."""
         logger.error("this broker does not lead epoch %d: %s", self.epoch, reason)
         if self.heartbeats.leader_is_java:
             self._candidacy_veto.resign()
@@ -534,6 +577,8 @@ class Membership:
             self.heartbeats.tick()
 
     def _follow(self, address: str) -> None:
+        """Become a replica, and look for the HA address of the master whose address for clients is
+        `address`; "" for no master."""
         self._role_reason, self._coming = "", None
         address = "" if self._retires else address
         try:
@@ -544,7 +589,8 @@ class Membership:
             return
         self.finder.look_for(address)
 
-    def _found(self, ha_address: str, fenced: bool) -> None:
+    def _follow_found(self, ha_address: str, fenced: bool) -> None:
+        """Follow the master whose HA address was found; `fenced` as in MasterLocator."""
         if self._service.term is None and not self._stopped:
             try:
                 self._service.to_replica(ha_address, self.epoch, fenced=fenced)

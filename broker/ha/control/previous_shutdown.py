@@ -34,7 +34,8 @@ BOOT_FILE = "bootId"
 
 @dataclass(frozen=True, slots=True)
 class PreviousShutdown:
-    """State found before the store was opened."""
+    """State of the store and the machine before the store was opened: whether the last process
+    stopped cleanly, and in this boot."""
 
     crashed: bool = False
     """Whether the store was not closed."""
@@ -49,7 +50,7 @@ class PreviousShutdown:
     """Reason, found in an earlier life, why messages may be missing, if it was not reported to a
     controller yet; "" otherwise."""
 
-    def lost(self, log_end: LogOffset) -> str:
+    def loss_reason(self, log_end: LogOffset) -> str:
         """Return the reason why the store, whose log ends at `log_end` after recovery, may lack
         acknowledged messages; "" if it surely has them."""
         if self.doubt:
@@ -85,8 +86,8 @@ def read_previous_shutdown(
 
 
 def record(files: Files, config: StoreConfig, doubt: str) -> None:
-    """Same as `write`, for the time after the store was opened and before any acknowledgement;
-    raises StoreError in place of OSError."""
+    """Write the present boot and `doubt` to BOOT_FILE like `write`, after the store was opened and
+    before any acknowledgement; raises StoreError in place of OSError."""
     try:
         write(files, config, doubt)
     except OSError as error:
@@ -94,8 +95,8 @@ def record(files: Files, config: StoreConfig, doubt: str) -> None:
 
 
 def write(files: Files, config: StoreConfig, doubt: str) -> None:
-    """Write the present boot and `doubt` (the result of `lost`, "" once a controller knows it) to
-    BOOT_FILE, durably. Blocks, on any thread; raises OSError."""
+    """Write the present boot and `doubt` (the result of `loss_reason`, "" once a controller knows
+    it) to BOOT_FILE, durably. Blocks, on any thread; raises OSError."""
     path = f"{config.root}/{BOOT_FILE}"
     files.write(path, f"{files.boot_id()}\n{doubt}".encode())
     files.sync(path)

@@ -71,6 +71,8 @@ class RetryLoop:
             script.close()
 
     def _go_on(self, script: Steps[None], value: object) -> None:
+        """Run the script, from `value` on, up to a request without an answer; at its end set when
+        the next script is due."""
         while self._script is script:
             reason = ""
             try:

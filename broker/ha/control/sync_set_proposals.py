@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 
 from turbopump.broker.ha.control import controller_protocol
-from turbopump.broker.ha.control.controller_protocol import BadResponse, Name
+from turbopump.broker.ha.control.controller_protocol import BadResponse, BrokerGroupName
 from turbopump.broker.ha.control.controllers import Controllers
-from turbopump.broker.ha.ports import Agreed, Lost, ProposalOutcome, ProposalRefused
+from turbopump.broker.ha.ports import Agreed, DecisionUnknown, ProposalOutcome, ProposalRefused
 from turbopump.engine.deferred import Deferred
 from turbopump.net.ha.sync_state import Proposal
 from turbopump.net.wire.codes import ResponseCode
@@ -38,12 +38,13 @@ _OF_ANOTHER_SET = _REFUSALS - {
 
 
 class SyncSetProposals:
-    """Alterations (see ports.py) over ALTER_SYNC_STATE_SET (1001)."""
+    """Proposes SyncStateSets to the leading controller (ALTER_SYNC_STATE_SET, 1001); the
+    Alterations of broker/ha/ports.py."""
 
     def __init__(
         self,
         controllers: Controllers,
-        name: Name,
+        name: BrokerGroupName,
         term: Callable[[], tuple[int, int]],
         wall_ms: Callable[[], int],
         on_stale: Callable[[], None],
@@ -58,20 +59,24 @@ class SyncSetProposals:
         self._on_stale = on_stale
 
     def propose(self, proposal: Proposal) -> Deferred[ProposalOutcome]:
-        """Send a set to the leading controller; resolves to its decision, or to Lost, which is
-        resolved at once if no leader is known."""
+        """Send a set to the leading controller; resolves to its decision, or to DecisionUnknown,
+        which is resolved at once if no leader is known."""
         own_id, epoch = self._term()
-        request = controller_protocol.alter(self._name, own_id, epoch, proposal, self._wall_ms())
+        request = controller_protocol.alter_set_request(
+            self._name, own_id, epoch, proposal, self._wall_ms()
+        )
         result: Deferred[ProposalOutcome] = Deferred()
-        self._controllers.ask(request).then(partial(self._answered, result))
+        self._controllers.ask(request).then(partial(self._on_response, result))
         return result
 
-    def _answered(self, result: Deferred[ProposalOutcome], response: Command | str) -> None:
+    def _on_response(self, result: Deferred[ProposalOutcome], response: Command | str) -> None:
+        """Resolve `result` with the controller's decision: agreed, refused, or lost if it is
+        unknown."""
         try:
             agreed = controller_protocol.read_altered(response)
         except BadResponse as error:
             refused = error.code in _REFUSALS
-            result.resolve(ProposalRefused(str(error)) if refused else Lost(str(error)))
+            result.resolve(ProposalRefused(str(error)) if refused else DecisionUnknown(str(error)))
             if not refused or error.code in _OF_ANOTHER_SET:
                 self._on_stale()
             return

@@ -1,4 +1,4 @@
-"""A master's answers to a replica: read, checked and merged with the local tables.
+"""A master's answers to a replica: read, object_of_success and merged with the local tables.
 
 Owns the limits of such answers and the rule of merging tables by name. No table is changed here.
 
@@ -84,7 +84,8 @@ _ALL_PERMS: Final = PERM_INHERIT | PERM_WRITE | PERM_READ | PERM_PRIORITY
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of a master: its entries by name, and other members of the body."""
+    """A table of a master, as its answers contain it: its entries by name, its version, and other
+    members of the body."""
 
     version: DataVersion
     """Version of the table: of all pages."""
@@ -94,7 +95,7 @@ class Table:
     """All JSON members of the first page's body."""
 
 
-def checked(response: Command) -> dict[str, Any]:
+def object_of_success(response: Command) -> dict[str, Any]:
     """Return the JSON object in the body of a successful answer. Raises BadBody, also for an answer
     with another code."""
     if response.code != ResponseCode.SUCCESS:
@@ -109,7 +110,7 @@ def read(response: Command, reader: Callable[[Any], T]) -> Steps[T]:
 
     def work() -> T | ValueError:
         try:
-            return reader(checked(response))
+            return reader(object_of_success(response))
         except BadBody as error:
             return error
 
@@ -120,8 +121,8 @@ def read(response: Command, reader: Callable[[Any], T]) -> Steps[T]:
 
 
 def all_topics(counts: bool = False) -> Steps[Table]:
-    """Request all topics page by page (21), with the deletions of topics. `counts`: also with the
-    counts of idle queues, if the master supports them (see `idle_queue_counts`)."""
+    """Request all topics of the master page by page (21), with the deletions of topics. `counts`:
+    also with the counts of idle queues, if the master supports them (see `idle_queue_counts`)."""
     fields = {DELETED_TOPICS: "true"} | ({QUEUE_COUNTS: "true"} if counts else {})
     return _pages(
         lambda first, version: new_request(
@@ -135,7 +136,8 @@ def all_topics(counts: bool = False) -> Steps[Table]:
 
 
 def all_groups() -> Steps[Table]:
-    """Request all subscription groups page by page (201), with their bans and deletions."""
+    """Request all subscription groups of the master page by page (201), with their bans and
+    deletions."""
     return _pages(
         lambda first, version: new_request(
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -147,13 +149,15 @@ def all_groups() -> Steps[Table]:
 
 
 def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str) -> Steps[Table]:
-    """Request a table page by page. A broker before 5.3 has no pages: it sends all entries and no
-    total."""
+    """Request a table page by page: `ask(first, version)` makes the request for the page from index
+    `first` on. A broker before 5.3 has no pages: it sends all entries and no total."""
     for _ in range(MAX_STARTS):
         found: Table | None = None
         size = 0
         for _ in range(MAX_PAGES):
-            first, text = (0, "") if found is None else (len(found.entries), _text(found.version))
+            first, text = (
+                (0, "") if found is None else (len(found.entries), _version_text(found.version))
+            )
             response = yield ask(first, text)
             members = yield from read(response, as_object)
             size += len(response.body)
@@ -176,7 +180,8 @@ def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str)
     raise BadBody(f"{table_name} changed between pages, or has too many pages")
 
 
-def _text(version: DataVersion) -> str:
+def _version_text(version: DataVersion) -> str:
+    """The version as JSON text, for a request."""
     return version.encode().decode()
 
 
@@ -189,7 +194,7 @@ def log_end() -> Steps[LogOffset]:
 def log_end_of(response: Command) -> LogOffset:
     """Read the log offset after the last byte of a broker's log from its answer to 28. Raises
     BadBody."""
-    members = as_object(checked(response).get("table"))
+    members = as_object(object_of_success(response).get("table"))
     end = bodies.number(members, "commitLogMaxOffset", -1)
     if end < 0:
         raise BadBody("its answer lacks the end of its log")
@@ -214,12 +219,12 @@ def timer_checkpoint(response: Command, now_ms: int) -> TimerCheckpoint:
 
 def topics_of(table: Table) -> dict[str, TopicConfig]:
     """Return the valid topics of a table by name; invalid entries are left out and logged."""
-    return _readable(table.entries, _topic, "topic")
+    return _readable(table.entries, _read_topic, "topic")
 
 
 def groups_of(table: Table) -> dict[str, SubscriptionGroupConfig]:
     """Return the valid groups of a table by name; invalid entries are left out and logged."""
-    return _readable(table.entries, _group, "group")
+    return _readable(table.entries, _read_group, "group")
 
 
 def bans_of(table: Table) -> dict[str, dict[str, int]]:
@@ -250,9 +255,9 @@ def deletion_times_of(table: Table) -> dict[str, int]:
     return {name: at_ms for name, at_ms in times.items() if at_ms > 0}
 
 
-def may_count(table: Table) -> bool:
+def may_know_idle_counts(table: Table) -> bool:
     """Whether the sender of a table of topics knows the counts of idle queues, or will once it
-    serves as the master: a broker of this project. RocketMQ's never does."""
+    serves as the master: True for a broker of this project, False for RocketMQ's."""
     return DELETED_TOPICS in table.members
 
 
@@ -269,6 +274,8 @@ def idle_queue_counts(table: Table) -> Counts | None:
 
 
 def _readable(entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: str) -> dict[str, T]:
+    """Return the entries that `read(name, value)` accepts; entries for which it raises BadBody are
+    left out and logged. `kind` is their noun."""
     found, refused = {}, []
     for name, value in entries.items():
         try:
@@ -281,7 +288,8 @@ def _readable(entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: s
     return found
 
 
-def _topic(name: str, value: Any) -> TopicConfig:
+def _read_topic(name: str, value: Any) -> TopicConfig:
+    """Read and check a topic's configuration. Raises BadBody."""
     topic = TopicConfig.from_json(value)
     if topic.topic_name != name:
         raise BadBody("its configuration has another name")
@@ -300,7 +308,8 @@ def _topic(name: str, value: Any) -> TopicConfig:
     return topic
 
 
-def _group(name: str, value: Any) -> SubscriptionGroupConfig:
+def _read_group(name: str, value: Any) -> SubscriptionGroupConfig:
+    """Read and check a group's configuration. Raises BadBody."""
     group = SubscriptionGroupConfig.from_json(value)
     if group.group_name != name or not name.strip() or len(name) > MAX_GROUP_NAME:
         raise BadBody("its name is not valid for a group")
@@ -309,7 +318,7 @@ def _group(name: str, value: Any) -> SubscriptionGroupConfig:
     return group
 
 
-def merged(
+def merge_tables(
     mine: Mapping[str, T],
     version: DataVersion,
     theirs: Mapping[str, T],
@@ -329,7 +338,8 @@ def merged(
 
 
 def check_count(entries: Collection[str], limit: int, kind: str) -> None:
-    """Raise BadBody if there are more than `limit` entries; `kind` is their noun in the text."""
+    """Raise BadBody if there are more than `limit` entries; `kind` is their noun in the error's
+    text."""
     if len(entries) > limit:
         raise BadBody(f"{len(entries)} {kind}s, a broker holds at most {limit}")
 

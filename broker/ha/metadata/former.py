@@ -21,9 +21,9 @@ LIVES: Final = "deletionTimes"
 offsets: the times of the last deletions of topics and groups. RocketMQ ignores the field."""
 
 
-class Former(NamedTuple):
-    """Topics and groups that were deleted, so that a peer's entries for them belong to a former
-    life."""
+class FormerNames(NamedTuple):
+    """Names of topics and groups whose last deletion a peer does not know, so that the peer's
+    entries for them belong to a former life."""
 
     topics: frozenset[str]
     """Names of topics."""
@@ -36,7 +36,8 @@ class Former(NamedTuple):
 
 
 class FormerLives:
-    """The deletions that a peer knows, compared with this broker's. Loop thread only."""
+    """Deletions of topics and groups that a peer knows, compared with this broker's: finds the
+    peer's entries from before a deletion (of a former life of that name). Loop thread only."""
 
     def __init__(self, broker: BrokerContext) -> None:
         """Begin as if the peer knew all deletions."""
@@ -46,7 +47,7 @@ class FormerLives:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any deletion is known here: otherwise the peer need not be asked."""
+        """Whether this broker knows any deletion: otherwise the peer need not be asked."""
         return any(known_deletions(self._broker).values())
 
     def read_response(self, response: Any) -> None:
@@ -59,13 +60,13 @@ class FormerLives:
         self._topics = bodies.table(members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
         self._groups = read_deleted(members)
 
-    def current(self) -> Former:
+    def current(self) -> FormerNames:
         """Return the topics and groups whose last deletion, as known here at this moment, the peer
         did not know when it answered; empty before `read_response`."""
         if self._topics is None:
-            return Former(frozenset(), frozenset())
+            return FormerNames(frozenset(), frozenset())
         mine = known_deletions(self._broker)
-        return Former(
+        return FormerNames(
             _missing(mine[DELETED_TIMES], self._topics), _missing(mine[DELETED], self._groups)
         )
 
@@ -78,4 +79,6 @@ def known_deletions(broker: BrokerContext) -> dict[str, dict[str, int]]:
 
 
 def _missing(mine: Mapping[str, int], theirs: Mapping[str, int]) -> frozenset[str]:
+    """Return the names whose time of deletion is later in `mine` than in `theirs`, or missing
+    there."""
     return frozenset(name for name, at_ms in mine.items() if at_ms > theirs.get(name, 0))

@@ -7,7 +7,7 @@ the requests.
     follow(address, epoch)   a master is known: copy at once, then every few seconds
     tick(...)                send the requests that are due
     lead(epoch)              this broker is the master: before it takes the first message
-    truncated()              the log was cut: no table may refer to the removed part
+    on_truncated()              the log was cut: no table may refer to the removed part
     link_changed()           earlier answers of the master may be from another process
     stop()                   no master, or the broker stops
 
@@ -18,20 +18,26 @@ requested; a later one is dropped.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.metadata import answers as answers
+from turbopump.broker.ha.metadata.following import (
+    CountedLog,
+    Following,
+    Versioned,
+    is_continued,
+    version_to_keep,
+)
 from turbopump.broker.pop.acting_journal import TAKES_NOTES
 from turbopump.broker.scheduled.delay import read_progress
-from turbopump.broker.tables.assignment_store import VERSION, StoredAssignment, read_shares
-from turbopump.broker.tables.data_versions import Versions, is_older
+from turbopump.broker.tables.assignment_store import VERSION, StoredAssignment, read_assignments
+from turbopump.broker.tables.data_versions import VersionRules, is_older
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.offsets import Offsets
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.queues.queue_counts import Counts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
 from turbopump.net.transport.calls import Call
 from turbopump.net.wire import bodies
@@ -60,71 +66,11 @@ TIMEOUT_MS: Final = 5_000
 """Time-out of a request in ms (RocketMQ: 3 to 5 s)."""
 
 
-class Versioned(Protocol):
-    """A table of this broker, or a progress."""
-
-    versions: Versions
-    """The broker's rules for new versions, common to all its tables."""
-
-    @property
-    def data_version(self) -> DataVersion:
-        """The version of the table's content."""
-
-    def bump_version(self, now_ms: int) -> None:
-        """Give the unchanged content a newer version, of the term in `versions`."""
-
-
-class CountedLog(Protocol):
-    """The part of a replica's log that needs queue counts (engine.replicated.Replicated)."""
-
-    @property
-    def min(self) -> LogOffset:
-        """Log offset of the log's first byte."""
-
-    @property
-    def wants_counts(self) -> bool:
-        """Whether the master must be asked for the queue offsets of queues without a message in the
-        log."""
-
-    def no_counts(self) -> None:
-        """Record that the current master does not know these queue offsets."""
-
-    def taking_counts(self, counts: Counts) -> Deferred[OSError | StoreError | None]:
-        """Save the master's queue offsets on a disk thread; resolves with None or the error."""
-
-
-@dataclass(slots=True)
-class Following:
-    """The master of a term, and its last answers: the fence against late answers."""
-
-    address: str
-    """Address `host:port` of the master for clients."""
-    epoch: int
-    """Term of the master; 0 or less: there are no epochs."""
-    topics: answers.Table | None = None
-    groups: answers.Table | None = None
-    offsets: Offsets | None = None
-    """Absent before an answer; entries that a later answer lacks were deleted by the master."""
-    shares: str = ""
-    """Version of the last assignments received."""
-    counts_from: int = -1
-    """Begin of the log for which the counts of idle queues were requested."""
-    failures: int = 0
-    """Rounds in a row that did not reach the master."""
-    due_ms: int = LONG_AGO_MS
-    """Time of the next round, of the monotonic clock."""
-    busy: bool = False
-    """Whether a round is running."""
-    cuts: int = 0
-    """Number of cuts of the log: entries taken over before a cut may have been set back since."""
-    bytes: int = 0
-    errors: list[str] = field(default_factory=list)
-    """Bytes and errors of the present or last round."""
-
-
 class MetadataFollower:
-    """See the module. Loop thread only; times are in ms of the monotonic clock, but `now_ms` is of
-    the wall clock (ms since 1970)."""
+    """Copies the tables of its master to a replica: topics, groups, offsets and progress of
+    deliveries, every few seconds; changes them when this broker becomes the master. Loop thread
+    only; times are in ms of the monotonic clock, but `now_ms` is of the wall clock (ms since
+    1970)."""
 
     def __init__(
         self,
@@ -147,14 +93,14 @@ class MetadataFollower:
         self._log = log
         self._pause = pause
         self._queue_end = queue_end or broker.store.next_queue_offset
-        self._versions = Versions()
+        self._versions = VersionRules()
         self._following: Following | None = None
         self._left = False
         self._deletions: dict[str, LogOffset] = {}
         self._deletion_times: dict[str, int] = {}
         self._deletions_due_ms = self._steady_ms = LONG_AGO_MS
         self._now_ms = broker.started_ms
-        for table in self._tables():
+        for table in self._versioned_tables():
             table.versions = self._versions
         # Deletions reported by the master are handled before those found in the log.
         broker.store.on_unapplied_deletions.insert(0, self._on_unapplied_deletions)
@@ -181,8 +127,8 @@ class MetadataFollower:
             return
         self._following = None
         self._deletions.clear()
-        self._broker.delay.durable.forget_coming()
-        self._broker.timers.durable.forget_coming()
+        self._broker.delay.durable.drop_awaited()
+        self._broker.timers.durable.drop_awaited()
         if address and address != self._broker.address:
             self._following = Following(address, epoch, due_ms=steady_ms)
 
@@ -214,8 +160,8 @@ class MetadataFollower:
         broker.delay.durable.lead()
         broker.timers.durable.lead()
         self.create_from_store(now_ms)
-        set_back = self._clamp(now_ms)
-        for table in self._tables():
+        set_back = self._clamp_offsets(now_ms)
+        for table in self._versioned_tables():
             if table.data_version.state_version < epoch:
                 table.bump_version(now_ms)
         if set_back or epoch > 0:
@@ -231,22 +177,23 @@ class MetadataFollower:
             lambda: {name: max(store.queue_ids(name)) + 1 for name in names}, now_ms, always=True
         )
 
-    def truncated(self, now_ms: int) -> int:
+    def on_truncated(self, now_ms: int) -> int:
         """After a replica's log was cut or restarted, limit the progress of deliveries, and set
         consumer offsets beyond the end back to it; return their number. They are not marked as set
         back: the master's are right, and clients of an acting broker must not go back."""
         self._deletions.clear()
-        self._broker.delay.truncated()
-        self._broker.timers.truncated()
+        self._broker.delay.on_truncated()
+        self._broker.timers.on_truncated()
         if self._following is not None:
             self._following.offsets = None  # all entries of its next answer are news
             self._following.cuts += 1
-        set_back = self._clamp(now_ms)
+        set_back = self._clamp_offsets(now_ms)
         if set_back:
             self._broker.offsets.data_version = DataVersion()
         return set_back
 
-    def _clamp(self, now_ms: int) -> int:
+    def _clamp_offsets(self, now_ms: int) -> int:
+        """Set consumer offsets beyond the end of their queue back to it; return their number."""
         set_back = self._broker.offsets.clamp(self._queue_end, now_ms)
         if set_back:
             logger.warning(
@@ -254,7 +201,8 @@ class MetadataFollower:
             )
         return set_back
 
-    def _tables(self) -> list[Versioned]:
+    def _versioned_tables(self) -> list[Versioned]:
+        """The tables and the progress whose versions depend on the role."""
         broker = self._broker
         deliveries = broker.delay.durable, broker.timers.durable
         return [broker.topics, broker.groups, broker.offsets, *deliveries]
@@ -292,20 +240,22 @@ class MetadataFollower:
         steps: answers.Steps[None],
         response: object,
     ) -> None:
+        """Run the steps of a round, from `response` on, up to a request or work that is not
+        answered yet. A round of an earlier master ends."""
         while True:
             if self._following is not now:
                 steps.close()  # another term: pending requests of this one do not count
                 return
             if isinstance(response, str):
                 now.errors.append(response)
-                self._ended(now, reached=False)
+                self._end_round(now, reached=False)
                 return
             try:
                 if isinstance(response, Command):
                     now.bytes += len(response.body)
                 asked = steps.send(response)
             except StopIteration:
-                self._ended(now, reached=True)
+                self._end_round(now, reached=True)
                 return
             later: Deferred[Any]
             if asked is None:
@@ -324,7 +274,9 @@ class MetadataFollower:
                 return
             response = later.value
 
-    def _ended(self, now: Following, reached: bool) -> None:
+    def _end_round(self, now: Following, reached: bool) -> None:
+        """End a round: set the time of the next one. `reached`: the master answered, maybe with
+        errors."""
         steady_ms = self._broker.steady_ms()
         error = "; ".join(now.errors)
         if error and error != self.error:
@@ -338,7 +290,7 @@ class MetadataFollower:
             period_ms = PERIOD_MS + PERIOD_OF_MIB_MS * (now.bytes >> 20)
             now.due_ms = steady_ms + min(period_ms, MAX_PERIOD_MS)
             if not error:
-                self._broker.saver.saved().then(partial(self._saved, now, steady_ms))
+                self._broker.saver.saved().then(partial(self._on_saved, now, steady_ms))
         else:
             wait_ms = min(FIRST_RETRY_MS << min(now.failures, 10), MAX_RETRY_MS)
             now.failures += 1
@@ -347,7 +299,8 @@ class MetadataFollower:
             now.topics = now.groups = now.offsets = None
             now.shares = ""
 
-    def _saved(self, now: Following, at_ms: int, error: OSError | None) -> None:
+    def _on_saved(self, now: Following, at_ms: int, error: OSError | None) -> None:
+        """Set `synced_ms`, because the tables of a complete round are durable."""
         if error is None and self._following is now:
             self.synced_ms = at_ms
 
@@ -370,7 +323,8 @@ class MetadataFollower:
                 now.errors.append(f"{part.__name__.strip('_')}: {error}")
 
     def _is_adopted(self, now: Following, mine: DataVersion, theirs: DataVersion) -> bool:
-        """Whether all local entries came from this very table: of the same term's only master."""
+        """Whether all local entries (version `mine`) came from the followed master's own table:
+        both versions are of the master's term, and `theirs` is not older."""
         same = theirs.state_version == mine.state_version == now.epoch
         return now.epoch > 0 and same and not is_older(theirs, mine)
 
@@ -380,13 +334,14 @@ class MetadataFollower:
         return log is not None and log.wants_counts and now.counts_from != log.min
 
     def _take_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
-        """Take over queue counts, unless they were requested for another begin of the log."""
+        """Save the queue counts in the master's answer, unless they were requested for another
+        begin of the log."""
         log = self._log
         if log is None or not log.wants_counts or log.min != log_min:
             return
         counts = answers.idle_queue_counts(table)
         if counts is None:
-            if not answers.may_count(table):
+            if not answers.may_know_idle_counts(table):
                 log.no_counts()
             return
         error = yield log.taking_counts(counts)
@@ -394,6 +349,7 @@ class MetadataFollower:
             raise StoreError(f"the queue counts cannot be saved: {error}") from error
 
     def _topics(self, now: Following) -> answers.Steps[None]:
+        """Copy the topics, and note the topics that the master deleted."""
         wants = self._log is not None and self._log.wants_counts
         now.counts_from = began = self._log.min if self._log is not None else LogOffset(-1)
         table = yield from answers.all_topics(wants)
@@ -401,7 +357,7 @@ class MetadataFollower:
             yield from self._take_counts(table, began)
         topics = self._broker.topics
         mine = topics.all()
-        before = self._before(now, now.topics, table, topics.data_version, mine)
+        before = self._known_before(now, now.topics, table, topics.data_version, mine)
         before -= topics.only_here
         gone = {name for name in before - table.entries.keys() if name in mine}
         gone = {name for name in gone if not topics.is_system(name)}
@@ -429,7 +385,7 @@ class MetadataFollower:
             if (former.get(name, 0), known[name]) < (end, times.get(name, 0))
         }
         gone |= {name for name in new if name not in table.entries and not topics.is_system(name)}
-        result = answers.merged(mine, topics.data_version, theirs, table.version, gone)
+        result = answers.merge_tables(mine, topics.data_version, theirs, table.version, gone)
         answers.check_topics(result)
         self._broker.offsets.forget_resets(deleted)  # the master's resets replace them
         for name in new:
@@ -441,21 +397,22 @@ class MetadataFollower:
             # for a new life of the topic the master's offsets may look unchanged
             now.offsets = None
         only_here = frozenset(result.keys() - table.entries.keys())
-        topics.adopt(result, _taken(now, topics.data_version, table.version), only_here)
+        topics.adopt(result, version_to_keep(now, topics.data_version, table.version), only_here)
         now.topics = answers.Table(table.version, dict.fromkeys(table.entries), {})
         self._apply_deletions(self._now_ms)
 
     def _groups(self, now: Following) -> answers.Steps[None]:
+        """Copy the groups, their bans and deletions."""
         table = yield from answers.all_groups()
         groups = self._broker.groups
         mine, version = groups.all(), groups.data_version
-        before = self._before(now, now.groups, table, version, mine) - groups.only_here
+        before = self._known_before(now, now.groups, table, version, mine) - groups.only_here
         gone = {name for name in before - table.entries.keys() if not groups.is_system(name)}
         theirs = answers.groups_of(table)
         if not theirs:
             raise BadBody("the broker has no groups: its table is lost")
         banned = answers.bans_of(table)
-        result = answers.merged(mine, version, theirs, table.version, gone)
+        result = answers.merge_tables(mine, version, theirs, table.version, gone)
         answers.check_groups(result)
         answers.check_groups(banned)
         # A lifted ban is removed: the newer table decides.
@@ -466,10 +423,10 @@ class MetadataFollower:
             if at_ms > groups.deleted_ms(name):
                 self._broker.offsets.remove_group(name)
                 now.offsets = None
-        groups.adopt(result, bans, _taken(now, version, table.version), only_here, deleted)
+        groups.adopt(result, bans, version_to_keep(now, version, table.version), only_here, deleted)
         now.groups = answers.Table(table.version, dict.fromkeys(table.entries), {})
 
-    def _before(
+    def _known_before(
         self,
         now: Following,
         earlier: answers.Table | None,
@@ -477,12 +434,14 @@ class MetadataFollower:
         version: DataVersion,
         mine: dict[str, TopicConfig] | dict[str, SubscriptionGroupConfig],
     ) -> set[str]:
-        """Return the names that this master is known to have had: it deleted the missing ones."""
-        if earlier is not None and _goes_on(now, earlier.version, table.version):
+        """Return the names that this master is known to have had: the names missing in its `table`
+        were deleted by it."""
+        if earlier is not None and is_continued(now, earlier.version, table.version):
             return set(earlier.entries)
         return set(mine) if self._is_adopted(now, version, table.version) else set()
 
     def _offsets(self, now: Following) -> answers.Steps[None]:
+        """Copy the consumer offsets."""
         may_act = self._broker.config.replication.enable_slave_acting_master
         fields = {TAKES_NOTES: "true"} if may_act else None
         response = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
@@ -495,12 +454,13 @@ class MetadataFollower:
         now.offsets = None if self._broker.store.deletions.unapplied() else theirs
 
     def _adopt_offsets(self, now: Following, theirs: Offsets) -> answers.Steps[bool]:
-        """Take over offsets in steps; False if the log was cut meanwhile, to start again."""
+        """Take over the master's offsets in steps; False if the log was cut meanwhile, so that the
+        caller starts again; else True."""
         offsets, cuts = self._broker.offsets, now.cuts
         before, all_adopted = now.offsets, False
-        if before is None or not _goes_on(now, before.version, theirs.version):
+        if before is None or not is_continued(now, before.version, theirs.version):
             before, all_adopted = None, self._is_adopted(now, offsets.data_version, theirs.version)
-        version = _taken(now, offsets.data_version, theirs.version)
+        version = version_to_keep(now, offsets.data_version, theirs.version)
         for _ in offsets.adopt(replace(theirs, version=version), before, all_adopted):
             yield None
             if now.cuts != cuts:
@@ -508,10 +468,11 @@ class MetadataFollower:
         return True
 
     def _delay(self, now: Following) -> answers.Steps[None]:
+        """Copy the progress of delay levels."""
         response = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)
-        progress, version = read_progress(answers.checked(response))
+        progress, version = read_progress(answers.object_of_success(response))
         delay = self._broker.delay
-        end, progress = LogOffset(0), delay.merged(progress, version)
+        end, progress = LogOffset(0), delay.progress_to_adopt(progress, version)
         if progress != delay.progress():
             end = yield from answers.log_end()
         delay.durable.adopt(progress, version, end)
@@ -528,7 +489,7 @@ class MetadataFollower:
             end = yield from answers.log_end()
             timers.adopt(theirs, end)
         response = yield new_request(RequestCode.GET_TIMER_METRICS)
-        timers.metrics.take(answers.checked(response))
+        timers.metrics.take(answers.object_of_success(response))
 
     def _modes(self, now: Following) -> answers.Steps[None]:
         """Copy the request modes of groups and the last assignments of queues (402)."""
@@ -555,19 +516,21 @@ class MetadataFollower:
                 deleted_ms = self._deletion_times.get(name, 0)
                 deletion = store.deletions.delete(name, now_ms, end, deleted_ms)
                 store.statistics.forget_topic(name)
-                deletion.then(partial(self._deleted, name, end))
+                deletion.then(partial(self._on_deleted, name, end))
             except StoreError as error:
                 logger.error("%s", error)
 
     def _on_unapplied_deletions(self, now_ms: int) -> None:
-        """Handle deletions that the log proves; these topics' offsets are copied once more."""
+        """Handle deletions that the log proves, before others do: apply the master's deletions, and
+        have offsets copied once more."""
         self._apply_deletions(now_ms)
         now = self._following
         if now is not None and now.offsets is not None and self._broker.store.deletions.unapplied():
             now.offsets = None
             now.cuts += 1
 
-    def _deleted(self, name: str, end: LogOffset, error: StoreError | None) -> None:
+    def _on_deleted(self, name: str, end: LogOffset, error: StoreError | None) -> None:
+        """Handle the end of a deletion of topic `name`: after an error it is tried again."""
         if error is not None:
             logger.error("%s", error)
             self._deletions.setdefault(name, end)
@@ -577,22 +540,7 @@ class MetadataFollower:
 
 
 def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, StoredAssignment]]:
+    """Read the members of the answer to 402: all members, and the assignments in them. Raises
+    BadBody."""
     members = bodies.as_object(value)
-    return members, read_shares(members)
-
-
-def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:
-    """Return the version for a table that was taken over. A version of a later term is not taken:
-    the answering broker may be a replica of the next master by then, with entries that the next
-    master never had; under that version they would count as the next master's, and be deleted."""
-    if 0 < now.epoch < theirs.state_version or is_older(theirs, mine):
-        return mine
-    return theirs
-
-
-def _goes_on(now: Following, before: DataVersion, version: DataVersion) -> bool:
-    """Whether a table follows from the same master's earlier one. A broker that lost its files, or
-    a version of a later term, which the peer may have as a replica of the next master, does not."""
-    if 0 < now.epoch < version.state_version:
-        return False
-    return before == version or is_older(before, version)
+    return members, read_assignments(members)

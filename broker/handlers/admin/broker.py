@@ -29,8 +29,8 @@ from turbopump.net.wire.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, DataV
 
 
 class ConfigRequests:
-    """Handlers of the two configuration requests of a broker, and the version that counts its
-    updates since the start. `now_ms` is epoch ms."""
+    """Handlers of the two configuration requests of a broker (25 and 26), and the version that
+    counts the configuration's updates since the start. `now_ms` is epoch ms."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
@@ -122,6 +122,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _runtime_info(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    """Answer 28 with the table of runtime facts."""
     return json_response(request, {"table": runtime_table(broker, now_ms)})
 
 

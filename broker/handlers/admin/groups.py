@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.admin.deleting import ending_ms
+from turbopump.broker.handlers.admin.deleting import deletion_time_ms
 from turbopump.broker.handlers.json_responses import (
     MAX_LISTED,
     json_response,
@@ -55,6 +55,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _put_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Steps[Command]:
+    """Handle 200: create or change a group."""
     if not request.body:
         return new_response(request, ResponseCode.SUCCESS)
     wanted = SubscriptionGroupConfig.from_json(bodies.load_small(request.body))
@@ -78,6 +79,8 @@ def _put_groups(
 def _put_all(
     broker: BrokerContext, request: Command, groups: list[SubscriptionGroupConfig], now_ms: int
 ) -> Steps[Command]:
+    """Create or change all these groups, or none if one of them is not allowed, and return the
+    answer."""
     known = broker.groups
     changed: list[SubscriptionGroupConfig] = []
     for number, group in enumerate(groups, 1):
@@ -105,9 +108,10 @@ def _put_all(
 
 
 def _delete_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    """Handle 207: delete a group, with its offsets if the request asks for it."""
     header = read_header(DeleteSubscriptionGroupRequest, request.fields)
     if header.clean_offset:
-        now_ms = ending_ms(broker, now_ms)
+        now_ms = deletion_time_ms(broker, now_ms)
     broker.groups.delete(header.group_name, now_ms, with_offsets=header.clean_offset)
     broker.statistics.forget_group(header.group_name)
     if header.clean_offset:
@@ -138,7 +142,7 @@ def _all_groups(
 def _group_config(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
     """Answer 352; the query creates the group if automatic creation is on (observed with 5.5.0)."""
     name = read_header(GetSubscriptionGroupConfigRequest, request.fields).group
-    group = broker.groups.find(name, now_ms)
+    group = broker.groups.find_or_create(name, now_ms)
     if group is None:
         remark = f"No group in this broker. group: {name}"
         return new_response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -170,12 +174,14 @@ def _forbidden(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 def _topics_of_group(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
+    """Answer 343 with the topics in which the group has offsets."""
     group = read_header(QueryTopicsByConsumerRequest, request.fields).group
     topics = yield from broker.offsets.topics_in_steps(group)
     return (yield from response_in_steps(request, topic_list(topics, broker.address)))
 
 
 def _subscription(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """Answer 345 with the group's subscription of a topic; null without one."""
     header = read_header(QuerySubscriptionByConsumerRequest, request.fields)
     subscription = broker.consumers.find_subscription(header.group, header.topic)
     body = {

@@ -14,7 +14,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.metadata.former import LIVES, known_deletions
 from turbopump.broker.handlers.client_relay import push_reset
 from turbopump.broker.handlers.json_responses import (
-    Pace,
+    StepCounter,
     json_response,
     queue_key,
     queue_map_in_steps,
@@ -22,7 +22,7 @@ from turbopump.broker.handlers.json_responses import (
     too_long,
 )
 from turbopump.broker.pop.acting_journal import POP_NOTES, RETURN_NUMBER, TAKES_NOTES
-from turbopump.broker.tables.consumer_lag import behind_ms, waiting_since
+from turbopump.broker.tables.consumer_lag import waited_ms, waiting_since
 from turbopump.engine import fastjson
 from turbopump.engine.disk.json_table import Content
 from turbopump.engine.fastjson import RawKeys
@@ -91,17 +91,17 @@ def _consume_stats(
         topics = yield from broker.offsets.topics_in_steps(group)
     table: dict[str, dict[str, int]] = RawKeys()
     popped: dict[str, int] = {}
-    pace = Pace()
+    pace = StepCounter()
     rate = 0.0
     for topic in dict.fromkeys(topics):
         known = broker.topics.get(topic)
-        if known is not None and _concerns(broker, group, topic):
+        if known is not None and _is_shown(broker, group, topic):
             queues = known.read_queue_nums
-            yield from _progress(broker, pace, table, group, topic, queues, now_ms)
+            yield from _add_progress(broker, pace, table, group, topic, queues, now_ms)
             if pace.is_too_long:
                 return too_long(request)
             rate += broker.statistics.delivered_tps(group, topic)
-            held = broker.pop.held(topic, group).messages
+            held = broker.pop.unacked_pops(topic, group).messages
             if held:
                 popped[topic] = held
     body = {"consumeTps": rate, "offsetTable": table}
@@ -117,7 +117,7 @@ def _broker_consume_stats(
     only_ordered = read_header(GetBrokerConsumeStatsRequest, request.fields).is_order
     listed: list[dict[str, Any]] = []
     behind = in_flight = 0
-    pace = Pace()
+    pace = StepCounter()
     topics = yield from broker.offsets.topics_by_group()
     for group in broker.groups.all():
         if pace.count_and_check():
@@ -129,11 +129,11 @@ def _broker_consume_stats(
             known = broker.topics.get(topic)
             if known is None or (only_ordered and not known.order):
                 continue
-            if not _concerns(broker, group, topic):
+            if not _is_shown(broker, group, topic):
                 continue
             queues: dict[str, dict[str, int]] = RawKeys()
             count = known.write_queue_nums
-            yield from _progress(broker, pace, queues, group, topic, count, now_ms)
+            yield from _add_progress(broker, pace, queues, group, topic, count, now_ms)
             if pace.is_too_long:
                 return too_long(request)
             for queue in queues.values():
@@ -155,29 +155,29 @@ def _broker_consume_stats(
     return (yield from response_in_steps(request, body))
 
 
-def _concerns(broker: BrokerContext, group: str, topic: str) -> bool:
-    """Whether the topic belongs to the group's progress: an online group shows only topics it
+def _is_shown(broker: BrokerContext, group: str, topic: str) -> bool:
+    """Whether the topic is shown in the group's progress: an online group shows only topics that it
     subscribes to."""
     if broker.consumers.subscription_count(group) == 0:
         return True
     return broker.consumers.find_subscription(group, topic) is not None
 
 
-def _progress(
+def _add_progress(
     broker: BrokerContext,
-    pace: Pace,
+    pace: StepCounter,
     table: dict[str, dict[str, int]],
     group: str,
     topic: str,
     queues: int,
     now_ms: int,
 ) -> Steps[None]:
-    """Add the topic's queues to a table in the JSON form of RocketMQ's OffsetWrapper, in steps,
-    until they no longer fit into an answer; unknown values are 0.
+    """Add the progress of the group in the topic's queues to `table`, in the JSON form of
+    RocketMQ's OffsetWrapper, in steps, until it no longer fits into an answer; unknown values are
+    0.
 
     `delayTime` and `delayTimeKnown` are Turbopump's own members, ignored by RocketMQ's tools: how
-    long the next message has waited, in ms, and whether that is its exact wait.
-    """
+    long the next message has waited, in ms, and whether that is its exact wait."""
     store, offsets = broker.store, broker.offsets
     for queue_id in range(queues):
         if pace.count_and_check():
@@ -188,14 +188,14 @@ def _progress(
             last = QueueOffset(consumed - 1)
             stored_ms = max(store.store_timestamp_ms(topic, queue_id, last), 0)
         key = queue_key(topic, broker.config.broker_name, queue_id)
-        pace.writes(len(key) + _PROGRESS_MIN)
+        pace.add_size(len(key) + _PROGRESS_MIN)
         if pace.is_too_long:
             return
         since = waiting_since(store, topic, queue_id, consumed)
         table[key] = {
             "brokerOffset": store.max_queue_offset(topic, queue_id),
             "consumerOffset": consumed,
-            "delayTime": behind_ms(since, now_ms),
+            "delayTime": waited_ms(since, now_ms),
             "delayTimeKnown": since[1],
             "lastTimestamp": stored_ms,
             "pullOffset": max(offsets.query_pull(group, topic, queue_id), 0),
@@ -211,14 +211,16 @@ def _time_span(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
         return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     queues = LazyItems(
         range(topic.write_queue_nums),
-        lambda queue_id: _span(broker, header.group, header.topic, queue_id, now_ms),
+        lambda queue_id: _queue_time_span(broker, header.group, header.topic, queue_id, now_ms),
     )
     return (yield from response_in_steps(request, {"consumeTimeSpanSet": queues}))
 
 
-def _span(
+def _queue_time_span(
     broker: BrokerContext, group: str, topic: str, queue_id: int, now_ms: int
 ) -> dict[str, Any]:
+    """The store times of a queue's first, last and consumed message, in the JSON form of RocketMQ's
+    QueueTimeSpan."""
     store = broker.store
     end = store.max_queue_offset(topic, queue_id)
     consumed = broker.offsets.query(group, topic, queue_id)
@@ -243,7 +245,7 @@ def _span(
 
 
 def _clock_text(at_ms: int) -> str:
-    """Local time in the format of RocketMQ's QueueTimeSpan."""
+    """The time (epoch ms) as local time, in the format of RocketMQ's QueueTimeSpan."""
     clock = datetime.fromtimestamp(at_ms // 1000)
     return f"{clock:%Y-%m-%d#%H:%M:%S}:{at_ms % 1000:03d}"
 
@@ -301,7 +303,7 @@ def _clone_offsets(
             yield
         if broker.topics.get(topic) is None:
             continue
-        if header.offline or _concerns(broker, source, topic):
+        if header.offline or _is_shown(broker, source, topic):
             for _ in broker.offsets.clone(source, header.dest_group, topic, now_ms):
                 yield
     return new_response(request, ResponseCode.SUCCESS)
@@ -345,7 +347,7 @@ def _reset_offset(
         return new_response(request, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
     for number, (queue_id, target) in enumerate(targets.items(), 1):
         broker.offsets.set_reset(header.group, header.topic, queue_id, target, now_ms)
-        broker.held_pulls.touch(header.topic, queue_id)
+        broker.held_pulls.attempt_all(header.topic, queue_id)
         if number % QUEUES_PER_STEP == 0:
             yield
             if broker.topics.get(header.topic) is not topic:
@@ -358,6 +360,8 @@ def _reset_offset(
 def _reset_by_clients(
     broker: BrokerContext, request: Command, header: ResetOffsetRequest, queues: int, now_ms: int
 ) -> Steps[Command]:
+    """Handle 222 with useServerSideResetOffset=false: compute the queues' new offsets and notify
+    the online clients (220)."""
     targets: dict[MessageQueue, QueueOffset] = {}
     for queue_id in range(queues):
         consumed = broker.offsets.query(header.group, header.topic, queue_id)
@@ -375,8 +379,8 @@ def _reset_by_clients(
 def _offset_at(
     broker: BrokerContext, topic: str, queue_id: int, timestamp_ms: int, now_ms: int
 ) -> QueueOffset:
-    """The queue offset of the first message stored at or after a time; a negative time means the
-    end of the queue."""
+    """Return the queue offset of the first message stored at or after `timestamp_ms` (epoch ms); a
+    negative time means the end of the queue."""
     if timestamp_ms < 0:
         return broker.store.max_queue_offset(topic, queue_id)
     return broker.store.search_time_until_now(topic, queue_id, timestamp_ms, Boundary.LOWER, now_ms)
@@ -404,7 +408,7 @@ def _all_offsets(
     )
     fields = {TAKES_NOTES: "true"} if takes and TAKES_NOTES in request.fields else None
     if broker.offsets.queue_count <= MAX_INLINE_QUEUES:
-        return _with_text(request, broker.offsets.take(), fields)
+        return _with_content(request, broker.offsets.take(), fields)
     content = yield from broker.offsets.take_in_steps()
 
     def answered(response: Command | OSError) -> Command:
@@ -412,12 +416,15 @@ def _all_offsets(
             return response
         return new_response(request, ResponseCode.SYSTEM_ERROR, str(response))
 
-    return broker.saver.run_on_disk_thread(lambda: _with_text(request, content, fields)).map(
+    return broker.saver.run_on_disk_thread(lambda: _with_content(request, content, fields)).map(
         answered
     )
 
 
-def _with_text(request: Command, content: Content, fields: dict[str, str] | None = None) -> Command:
+def _with_content(
+    request: Command, content: Content, fields: dict[str, str] | None = None
+) -> Command:
+    """Build a successful answer with the content of a configuration file as its body."""
     body = b"".join([fastjson.compact(piece) for piece in content()])
     return new_response(request, ResponseCode.SUCCESS, body=body, fields=fields)
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.admin.deleting import ending_ms
+from turbopump.broker.handlers.admin.deleting import deletion_time_ms
 from turbopump.broker.handlers.json_responses import (
     MAX_LISTED,
-    Pace,
+    StepCounter,
     json_response,
     page,
     queue_key,
@@ -107,6 +107,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _create_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
+    """Handle 17: create or change a topic."""
     header = read_header(CreateTopicRequest, request.fields)
     wanted = TopicConfig(
         topic_name=header.topic,
@@ -119,7 +120,7 @@ def _create_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
     )
     try:
         attributes = parse_attributes(header.attributes)
-        return _put_topics(broker, request, [_checked(broker, wanted, attributes)], now_ms)
+        return _put_topics(broker, request, [_check_topic(broker, wanted, attributes)], now_ms)
     except BadAttributes as error:
         return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
     except _Refused as refused:
@@ -138,7 +139,7 @@ def _create_topics(
     try:
         checked: list[TopicConfig] = []
         for wanted in listed:
-            checked.append(_checked(broker, wanted, wanted.attributes))
+            checked.append(_check_topic(broker, wanted, wanted.attributes))
             if len(checked) % bodies.READ == 0:
                 yield
         return _put_topics(broker, request, checked, now_ms)
@@ -166,10 +167,11 @@ def _put_topics(
     return announced.map(lambda _nothing: new_response(request, ResponseCode.SUCCESS))
 
 
-def _checked(
+def _check_topic(
     broker: BrokerContext, wanted: TopicConfig, attributes: Mapping[str, str]
 ) -> TopicConfig:
-    """The topic with its final attributes. Raises _Refused, BadAttributes."""
+    """Return the topic with its final attributes, if its configuration is allowed. Raises _Refused,
+    BadAttributes."""
     name = wanted.topic_name
     wrong = validate_topic_name(name)
     if wrong is not None:
@@ -203,6 +205,7 @@ def _checked(
 
 
 def _check_not_system(broker: BrokerContext, name: str) -> None:
+    """Raise _Refused for a system topic, unless validateSystemTopicWhenUpdateTopic is false."""
     if broker.config.validate_system_topic_when_update_topic and broker.topics.is_system(name):
         remark = f"The topic[{name}] is conflict with system topic."
         raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
@@ -244,8 +247,8 @@ def _delete_topic(
 def _delete_all(
     broker: BrokerContext, request: Command, doomed: list[str], now_ms: int
 ) -> Deferred[Command]:
-    """Delete the topics' queues one by one; answered once all are gone and the table without them
-    is durable."""
+    """Delete the topics in `doomed` one by one with their queues and offsets; resolves to the
+    answer once all are deleted and the table without them is durable."""
     answered: Deferred[Command] = Deferred()
     left = deque(doomed)
 
@@ -267,7 +270,7 @@ def _delete_all(
         former = broker.topics.get(topic)
         count = 0 if former is None else former.read_queue_nums
         for group in broker.consumers.online_groups_of(topic):
-            broker.offsets.begin_again(group, topic, count)
+            broker.offsets.reset_for_next_life(group, topic, count)
         broker.topics.delete(topic, now_ms)
         broker.statistics.forget_topic(topic)
         go_on()
@@ -276,7 +279,7 @@ def _delete_all(
         if left:
             # Retry topics are popped until they are deleted, so each deletion needs its own, later
             # time.
-            time_ms = ending_ms(broker, now_ms)
+            time_ms = deletion_time_ms(broker, now_ms)
             topic = left.popleft()
             _delete_queues(broker, topic, time_ms).then(partial(deleted, topic, time_ms))
         else:
@@ -287,6 +290,7 @@ def _delete_all(
 
 
 def _delete_queues(broker: BrokerContext, topic: str, now_ms: int) -> Deferred[StoreError | None]:
+    """Delete the topic's queues; resolves to None, or to the error."""
     gone = broker.store.deletions.delete(topic, now_ms)
     broker.store.statistics.forget_topic(topic)
     # Sends and pulls of the topic now take the handlers, which refuse them.
@@ -297,13 +301,14 @@ def _delete_queues(broker: BrokerContext, topic: str, now_ms: int) -> Deferred[S
 def _topic_stats(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
+    """Answer 202 with the first and last offset of each queue, and the time of its last message."""
     name = read_header(GetTopicStatsInfoRequest, request.fields).topic
     topic = broker.topics.get(name)
     if topic is None:
         remark = f"topic[{name}] not exist"
         return new_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     stats: dict[str, dict[str, int]] = RawKeys()
-    pace = Pace()
+    pace = StepCounter()
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
         key = queue_key(name, broker.config.broker_name, queue_id)
         stats[key] = _queue_stats(broker, name, queue_id)
@@ -314,6 +319,8 @@ def _topic_stats(
 
 
 def _queue_stats(broker: BrokerContext, topic: str, queue_id: int) -> dict[str, int]:
+    """The queue's offsets and the time of its last message, in the JSON form of RocketMQ's
+    TopicOffset."""
     end = broker.store.max_queue_offset(topic, queue_id)
     updated_ms = 0
     if end > 0:
@@ -326,6 +333,7 @@ def _queue_stats(broker: BrokerContext, topic: str, queue_id: int) -> dict[str, 
 
 
 def _topic_config(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """Answer 351 with a topic's configuration."""
     name = read_header(GetTopicConfigRequest, request.fields).topic
     topic = broker.topics.get(name)
     if topic is None:
@@ -371,12 +379,14 @@ def _all_topics(
 
 
 def _system_topics(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """Answer 305 with the names of all system topics."""
     return json_response(request, topic_list(broker.topics.system_topics()))
 
 
 def _who_consumes(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
+    """Answer 300 with the groups that have offsets in the topic or subscribe to it."""
     topic = read_header(QueryTopicConsumeByWhoRequest, request.fields).topic
     groups = yield from broker.offsets.groups_in_steps(topic)
     online = broker.consumers.online_groups_of(topic)
@@ -396,12 +406,13 @@ def _clean_unused_topics(
             unused.append(topic)
         if number % GROUPS_PER_STEP == 0:
             yield
-    return _clean(broker, request, unused, now_ms)
+    return _delete_unused_queues(broker, request, unused, now_ms)
 
 
-def _clean(
+def _delete_unused_queues(
     broker: BrokerContext, request: Command, unused: deque[str], now_ms: int
 ) -> Deferred[Command]:
+    """Delete the queues of the `unused` topics one by one; resolves to the answer."""
     answered: Deferred[Command] = Deferred()
 
     def cleaned(error: StoreError | None) -> None:
@@ -412,7 +423,7 @@ def _clean(
             topic = unused.popleft()
             # Meanwhile the topic may have been created, or this broker may have become a replica.
             if broker.topics.get(topic) is None and broker.role.is_master:
-                _delete_queues(broker, topic, ending_ms(broker, now_ms)).then(cleaned)
+                _delete_queues(broker, topic, deletion_time_ms(broker, now_ms)).then(cleaned)
                 return
         answered.resolve(new_response(request, ResponseCode.SUCCESS))
 

@@ -56,9 +56,9 @@ REPLACED: Final = (
 )
 """Remark of a refusal: the message has a newer handle."""
 SOON_MS: Final = 1_000
-"""Bound of `_unlike`, in ms: how far after the change a handle's pop time may lie and still be
-increased by 1 ms. It limits how often a message's time can be changed in the millisecond of its
-pop."""
+"""Bound of `_distinct_pop_time_ms`, in ms: how far after the change a handle's pop time may lie and
+still be increased by 1 ms. It limits how often a message's time can be changed in the millisecond
+of its pop."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -68,12 +68,12 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     def ack(request: Command, peer: Peer, now_ms: int) -> Response:
         header = read_header(AckMessageRequest, request.fields)
         try:
-            handle = _checked(broker, header, peer, now_ms)
+            handle = _check_handle(broker, header, peer, now_ms)
             if not handle.is_ordered and _change_of(broker, header, handle) is not None:
                 raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, REPLACED)
         except PopRefused as refused:
             return new_response(request, refused.code, refused.remark)
-        _count(broker, header.consumer_group, header.topic, handle, 1)
+        _count_acked(broker, header.consumer_group, header.topic, handle, 1)
         if handle.is_ordered:
             return _ack_ordered(broker, request, header, handle, now_ms)
         if broker.groups.get(header.consumer_group) is not None:
@@ -85,12 +85,12 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             handle.invisible_ms,
             handle.revive_queue_id,
         )
-        return written.map(lambda status: _stored(request, status))
+        return written.map(lambda status: _answer_status(request, status))
 
     def change(request: Command, peer: Peer, now_ms: int) -> Response:
         header = read_header(ChangeInvisibleTimeRequest, request.fields)
         try:
-            handle = _checked(broker, header, peer, now_ms)
+            handle = _check_handle(broker, header, peer, now_ms)
             if not 0 <= header.invisible_time <= INVISIBLE_MAX_MS:
                 raise PopRefused(
                     ResponseCode.INVALID_PARAMETER,
@@ -105,9 +105,9 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         if known is not None and known.invisible_ms != header.invisible_time:
             return new_response(request, ResponseCode.MESSAGE_ILLEGAL, REPLACED)
         if known is not None:
-            return _changed(request, known, handle.revive_queue_id)
+            return _answer_change(request, known, handle.revive_queue_id)
         _count_changed(broker, header, handle, now_ms)
-        return _change(broker, request, header, handle, now_ms)
+        return _change_time(broker, request, header, handle, now_ms)
 
     def batch(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         return (yield from _ack_batch(broker, request, peer, now_ms))
@@ -117,13 +117,14 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.BATCH_ACK_MESSAGE, batch)
 
 
-def _checked(
+def _check_handle(
     broker: BrokerContext,
     header: AckMessageRequest | ChangeInvisibleTimeRequest,
     peer: Peer,
     now_ms: int,
 ) -> PopHandle:
-    """The handle of a message that exists and is still hidden; raises PopRefused."""
+    """Return the handle in the request, of a message that exists and is still hidden; raises
+    PopRefused."""
     check_pops(broker)
     check_group_name(header.consumer_group)
     handle = handle_of(header.extra_info, broker)
@@ -159,25 +160,30 @@ def _change_of(
     header: AckMessageRequest | ChangeInvisibleTimeRequest,
     handle: PopHandle,
 ) -> TimeChange | None:
+    """Return the change of the message's time that was made with this handle; None if there was
+    none."""
     return broker.pop.changes.get(_key(header, handle), QueueOffset(header.offset))
 
 
-def _count(broker: BrokerContext, group: str, topic: str, handle: PopHandle, messages: int) -> None:
-    """Count messages as acknowledged, in the figures for operators."""
+def _count_acked(
+    broker: BrokerContext, group: str, topic: str, handle: PopHandle, messages: int
+) -> None:
+    """Count messages of a handle as acknowledged, in the statistics and the counts of messages in
+    flight."""
     broker.statistics.count_acked(group, topic, messages)
-    broker.pop.in_flight.handled(group, topic, handle.pop_time_ms + handle.invisible_ms, messages)
+    broker.pop.in_flight.acked(group, topic, handle.pop_time_ms + handle.invisible_ms, messages)
 
 
 def _count_changed(
     broker: BrokerContext, header: ChangeInvisibleTimeRequest, handle: PopHandle, now_ms: int
 ) -> None:
-    """Count a message as hidden until its new time, in the figures for operators; an unknown group
-    has no figures."""
+    """Count a message as hidden until its new time, in the counts of messages in flight; an unknown
+    group is not counted."""
     group, topic = header.consumer_group, header.topic
     if broker.groups.get(group) is None:
         return
     until_ms = handle.pop_time_ms + handle.invisible_ms
-    broker.pop.in_flight.handled(group, topic, until_ms, 1)
+    broker.pop.in_flight.acked(group, topic, until_ms, 1)
     queue = PoppedQueue(topic, group, header.queue_id)
     until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
     broker.pop.in_flight.popped(queue, offset, until_ms, 1, now_ms)
@@ -186,6 +192,7 @@ def _count_changed(
 def _key(
     header: AckMessageRequest | ChangeInvisibleTimeRequest, handle: PopHandle
 ) -> CheckPointKey:
+    """The key of the handle's check point."""
     return CheckPointKey(
         header.topic,
         header.consumer_group,
@@ -203,8 +210,12 @@ def _ack_ordered(
     handle: PopHandle,
     now_ms: int,
 ) -> Response:
+    """Acknowledge a message of an ordered pop; answered once the queue's batch is recorded in the
+    log."""
     queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
-    outcome = _done_in_order(broker, queue, QueueOffset(header.offset), handle.pop_time_ms, now_ms)
+    outcome = _apply_ordered_ack(
+        broker, queue, QueueOffset(header.offset), handle.pop_time_ms, now_ms
+    )
     if outcome is AckOutcome.UNKNOWN:
         return new_response(
             request, ResponseCode.MESSAGE_ILLEGAL, "the offset was not in the last pop"
@@ -212,14 +223,14 @@ def _ack_ordered(
     if outcome is AckOutcome.IGNORED:
         return new_response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
     written = broker.pop.order_journal.write(queue, now_ms)
-    return written.map(lambda status: _stored(request, status))
+    return written.map(lambda status: _answer_status(request, status))
 
 
-def _done_in_order(
+def _apply_ordered_ack(
     broker: BrokerContext, queue: PoppedQueue, offset: QueueOffset, pop_time_ms: int, now_ms: int
 ) -> AckOutcome | None:
-    """Acknowledge a message of an ordered pop in the tables; None if the acknowledgement is valid.
-    It is safe once it is recorded in the log."""
+    """Acknowledge a message of an ordered pop in the tables, and commit the group's offset; None if
+    the acknowledgement is valid. It is safe once the batch is recorded in the log."""
     topic, group, queue_id = queue
     committed = broker.offsets.query(group, topic, queue_id)
     if offset < committed:
@@ -241,6 +252,8 @@ def _hide_ordered(
     handle: PopHandle,
     now_ms: int,
 ) -> Response:
+    """Change the time of a message of an ordered pop; answered once the queue's batch is recorded
+    in the log."""
     queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
     until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
     is_one = broker.pop.orders.hide(*queue, offset, handle.pop_time_ms, until_ms)
@@ -253,28 +266,29 @@ def _hide_ordered(
     done = new_response(request, ResponseCode.SUCCESS, header=found)
     written = broker.pop.order_journal.write(queue, now_ms)
     return written.map(
-        lambda status: done if status is PutStatus.PUT_OK else _stored(request, status)
+        lambda status: done if status is PutStatus.PUT_OK else _answer_status(request, status)
     )
 
 
-def _change(
+def _change_time(
     broker: BrokerContext,
     request: Command,
     header: ChangeInvisibleTimeRequest,
     handle: PopHandle,
     now_ms: int,
 ) -> Deferred[Command | None]:
-    """Store a new check point for the message, then acknowledge its old check point."""
+    """Change a message's time: store a new check point for the message, then acknowledge its old
+    check point."""
     offset = QueueOffset(header.offset)
     log, queue_id = broker.pop.log, handle.revive_queue_id
     old = Acknowledgement(_key(header, handle), (offset,))
     time_ms = broker.pop.lives.pop_time_ms(header.topic, header.consumer_group, now_ms)
-    pop_time_ms = _unlike(handle, offset, time_ms)
+    pop_time_ms = _distinct_pop_time_ms(handle, offset, time_ms)
     key = old.key._replace(start=offset, pop_time_ms=pop_time_ms)
     new = CheckPoint(key, header.invisible_time, (0,), is_suspended=header.suspend)
     stored = log.add_check_point(new, queue_id, now_ms)
     if stored.done and stored.value is not PutStatus.PUT_OK:
-        return stored.map(lambda status: _stored(request, status))
+        return stored.map(lambda status: _answer_status(request, status))
     # The acknowledgement follows the check point in the log at once: a crash cannot separate them,
     # so the message is delivered once.
     acked, written = log.add_ack(old, handle.invisible_ms, queue_id, now_ms), Deferred[PutStatus]()
@@ -286,17 +300,17 @@ def _change(
     until_ms = handle.pop_time_ms + handle.invisible_ms
     change = TimeChange(pop_time_ms, header.invisible_time, written, until_ms)
     broker.pop.changes.add(old.key, offset, change, now_ms)
-    return _changed(request, change, queue_id)
+    return _answer_change(request, change, queue_id)
 
 
-def _changed(
+def _answer_change(
     request: Command, change: TimeChange, revive_queue_id: int
 ) -> Deferred[Command | None]:
-    """The answer, sent once the change is safe."""
+    """Resolves to the answer to a changed time, once the change is safe or has failed."""
 
     def answer(status: PutStatus) -> Command:
         if status is not PutStatus.PUT_OK:
-            return _stored(request, status)
+            return _answer_status(request, status)
         found = ChangeInvisibleTimeResponse(
             change.pop_time_ms, change.invisible_ms, revive_queue_id
         )
@@ -305,15 +319,16 @@ def _changed(
     return change.written.map(answer)
 
 
-def _unlike(handle: PopHandle, offset: QueueOffset, now_ms: int) -> int:
-    """The pop time of the new check point, in ms. It differs from that of an old check point that
-    begins with the same message, whose acknowledgement would otherwise count for the new one, too.
-    RocketMQ uses the current time."""
+def _distinct_pop_time_ms(handle: PopHandle, offset: QueueOffset, now_ms: int) -> int:
+    """Return the pop time of the new check point, in ms. It differs from that of an old check point
+    that begins with the same message, whose acknowledgement would otherwise count for the new one,
+    too. RocketMQ uses the current time."""
     is_soon = now_ms <= handle.pop_time_ms < now_ms + SOON_MS
     return handle.pop_time_ms + 1 if is_soon and handle.start == offset else now_ms
 
 
 def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
+    """Handle BATCH_ACK_MESSAGE in steps; answered once all acknowledgements are stored safely."""
     try:
         check_pops(broker)
     except PopRefused as refused:
@@ -330,14 +345,14 @@ def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
         written = _ack_entry(broker, as_object(entry), broker_name, peer, now_ms)
         if written is not None:
             pending.append(written)
-    return _all_stored(request, pending)
+    return _answer_when_stored(request, pending)
 
 
 def _ack_entry(
     broker: BrokerContext, entry: dict[str, Any], broker_name: str, peer: Peer, now_ms: int
 ) -> Deferred[PutStatus] | None:
-    """Store a check point's acknowledgements; None for a queue that does not exist, as in
-    RocketMQ, or for an invalid group name. Raises BadBody."""
+    """Store the acknowledgements of a check point; resolves with their status, None for a queue
+    that does not exist, as in RocketMQ, or for an invalid group name. Raises BadBody."""
     try:
         kind = RetryKind(text(entry, "r", RetryKind.NORMAL.value))
     except ValueError:
@@ -359,12 +374,12 @@ def _ack_entry(
         return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
     if _is_late(given, now_ms):
         return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
-    offsets = _bits(entry, given.start)
-    _count(broker, group, topic, given, len(offsets))
+    offsets = _acked_offsets_of(entry, given.start)
+    _count_acked(broker, group, topic, given, len(offsets))
     key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, given.broker_name)
     if given.is_ordered:
         queue = PoppedQueue(topic, group, queue_id)
-        moved = [_done_in_order(broker, queue, at, given.pop_time_ms, now_ms) for at in offsets]
+        moved = [_apply_ordered_ack(broker, queue, at, given.pop_time_ms, now_ms) for at in offsets]
         return broker.pop.order_journal.write(queue, now_ms) if None in moved else None
     if not offsets:
         return None
@@ -376,7 +391,8 @@ def _ack_entry(
     return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL) if replaced else written
 
 
-def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
+def _acked_offsets_of(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
+    """Return the queue offsets in the entry's bit set, counted from `start`. Raises BadBody."""
     try:
         bits = base64.b64decode(text(entry, "b"), validate=True)
     except (binascii.Error, ValueError):
@@ -386,15 +402,18 @@ def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
     return list(acked_offsets(start, bits))
 
 
-def _all_stored(request: Command, pending: list[Deferred[PutStatus]]) -> Response:
+def _answer_when_stored(request: Command, pending: list[Deferred[PutStatus]]) -> Response:
+    """Resolves to the answer when all writes have ended: an error if one failed."""
+
     def answer(statuses: list[PutStatus]) -> Command:
         failed = [one for one in statuses if one is not PutStatus.PUT_OK]
-        return _stored(request, failed[-1] if failed else PutStatus.PUT_OK)
+        return _answer_status(request, failed[-1] if failed else PutStatus.PUT_OK)
 
     return gather(pending).map(answer)
 
 
-def _stored(request: Command, status: PutStatus) -> Command:
+def _answer_status(request: Command, status: PutStatus) -> Command:
+    """The answer for the status of a write: success, or SYSTEM_ERROR with the status."""
     if status is PutStatus.PUT_OK:
         return new_response(request, ResponseCode.SUCCESS)
     return new_response(request, ResponseCode.SYSTEM_ERROR, status.value)

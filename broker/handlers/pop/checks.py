@@ -31,7 +31,7 @@ class PopRefused(Exception):
 def check_pops(broker: BrokerContext, *, in_order: bool = False) -> None:
     """Raise PopRefused on a replica: its offsets and check points are its master's. A replica that
     acts as master may serve pops, but not ordered pops (`in_order`): only records of the log show
-    which messages of an ordered queue are out."""
+    which messages of an ordered queue are held by a consumer."""
     role = broker.role
     if not (role.is_master and role.is_known) and (in_order or not broker.pop.acts):
         raise PopRefused(ResponseCode.SYSTEM_BUSY, REJECTED)
@@ -71,7 +71,7 @@ def check_group(broker: BrokerContext, name: str, now_ms: int) -> None:
     """Raise PopRefused if consumeEnable of the group is false, or the group does not exist and is
     not created; it is created now if autoCreateSubscriptionGroup allows it. `now_ms` is epoch
     ms."""
-    group = broker.groups.find(name, now_ms)
+    group = broker.groups.find_or_create(name, now_ms)
     if group is None:
         raise PopRefused(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

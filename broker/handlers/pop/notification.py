@@ -57,7 +57,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         except PopRefused as refused:
             return new_response(request, refused.code, refused.remark)
         has_any = yield from _has_any(broker, header, now_ms)
-        return _notice(broker, request, header, peer, has_any, until_ms - now_ms)
+        return _answer_or_hold(broker, request, header, peer, has_any, until_ms - now_ms)
 
     def polling_info(request: Command, peer: Peer, _now_ms: int) -> Response:
         header = read_header(PollingInfoRequest, request.fields)
@@ -86,24 +86,24 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _has_any(broker: BrokerContext, header: NotificationRequest, now_ms: int) -> Steps[bool]:
-    """Whether a pop would find a message."""
+    """Return, in steps, whether a pop of this group and topic would find a message."""
     places = broker.pop.popping.queues_of(header.topic, header.consumer_group, header.queue_id)
     for number, queue in enumerate(places):
         if number % _QUEUES_PER_STEP == _QUEUES_PER_STEP - 1:
             yield
         place = queue.topic, queue.queue_id
-        if header.order and _blocked_ms(broker, header, place, now_ms):
+        if header.order and _blocked_until_ms(broker, header, place, now_ms):
             continue
         if broker.pop.popping.waiting_count(queue) > 0:
             return True
     return False
 
 
-def _blocked_ms(
+def _blocked_until_ms(
     broker: BrokerContext, header: NotificationRequest, place: Arrived, now_ms: int | None = None
 ) -> int:
-    """The epoch ms until which an unacknowledged batch blocks the queue for this attempt, 0 if it
-    is not blocked. A held request is attempted again at that time."""
+    """Return the epoch ms until which an unacknowledged batch blocks the ordered queue `place` for
+    this attempt, 0 if the queue is not blocked. A held request is attempted again at that time."""
     topic, queue_id = place
     until_ms = broker.pop.orders.blocked_until_ms(
         topic,
@@ -117,7 +117,7 @@ def _blocked_ms(
     return until_ms
 
 
-def _notice(
+def _answer_or_hold(
     broker: BrokerContext,
     request: Command,
     header: NotificationRequest,
@@ -125,6 +125,8 @@ def _notice(
     has_any: bool,
     left_ms: int,
 ) -> Response:
+    """Answer NOTIFICATION: at once with `has_any`, or without a message hold the request for at
+    most `left_ms`."""
     wait_ms = min(left_ms - EARLY_MS, POLL_MAX_MS)
     if has_any or wait_ms <= 0 or broker.shutting_down:
         found = NotificationResponse(has_any, False)
@@ -132,7 +134,7 @@ def _notice(
     response: Deferred[Command | None] = Deferred()
 
     def attempt(arrived: Arrived | None) -> bool:
-        if arrived is not None and header.order and _blocked_ms(broker, header, arrived):
+        if arrived is not None and header.order and _blocked_until_ms(broker, header, arrived):
             return False
         found = NotificationResponse(arrived is not None, False)
         response.resolve(new_response(request, ResponseCode.SUCCESS, header=found))
@@ -160,6 +162,7 @@ def _notice(
 def _peek(
     broker: BrokerContext, request: Command, header: PeekMessageRequest, now_ms: int
 ) -> Steps[Command]:
+    """Answer PEEK_MESSAGE with the next messages of the group, in steps; nothing is hidden."""
     count = min(max(header.max_msg_nums, 1), MESSAGES_MAX)
     rest = 0
     body: list[memoryview] = []

@@ -20,7 +20,7 @@ from turbopump.broker.handlers.pop.checks import (
 from turbopump.broker.pop.popped_records import records_of
 from turbopump.broker.pop.popping import Popped, PopQuery
 from turbopump.broker.pop.waiters import Arrived, PopWaiter, WaiterAdded
-from turbopump.broker.traffic.replies import why_not
+from turbopump.broker.traffic.replies import failure_reply
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher, Response, one_line
@@ -57,19 +57,19 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     def pop(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         header = read_header(PopMessageRequest, request.fields)
         try:
-            query, until_ms = _query(broker, header, peer, now_ms)
+            query, until_ms = _read_query(broker, header, peer, now_ms)
         except PopRefused as refused:
             return new_response(request, refused.code, refused.remark)
         popped = Popped(now_ms, 0)
-        if (yield from broker.pop.ready()):
+        if (yield from broker.pop.ensure_recovered()):
             popped = yield from broker.pop.popping.pop(query, now_ms)
-            _allow(broker, header, query, popped)
+            _allow_native_pops(broker, header, query, popped)
         return _Pop(broker, request, query, peer).first(popped, until_ms, now_ms)
 
     table.add(RequestCode.POP_MESSAGE, pop)
 
 
-def _allow(
+def _allow_native_pops(
     broker: BrokerContext, header: PopMessageRequest, query: PopQuery, popped: Popped
 ) -> None:
     """Let the fast lane serve later pops of this group and topic natively."""
@@ -88,10 +88,11 @@ def _allow(
         )
 
 
-def _query(
+def _read_query(
     broker: BrokerContext, header: PopMessageRequest, peer: Peer, now_ms: int
 ) -> tuple[PopQuery, int]:
-    """The pop that the request asks for, and the end of its wait in epoch ms; raises PopRefused."""
+    """Read the pop request after its checks: return (the pop, the end of its wait in epoch ms);
+    raises PopRefused."""
     until_ms = check_poll(header.born_time, header.poll_time, now_ms)
     check_pops(broker, in_order=header.order is True)
     check_readable(broker)
@@ -132,16 +133,16 @@ def _query(
 
 
 class _Pop:
-    """A pop, from its request to its answer, through any number of attempts."""
+    """A pop request, from its arrival to its answer, through any number of attempts."""
 
-    __slots__ = ("_answer", "_broker", "_peer", "_query", "_request", "_rests")
+    __slots__ = ("_answer", "_broker", "_peer", "_read_query", "_request", "_rests")
 
     def __init__(
         self, broker: BrokerContext, request: Command, query: PopQuery, peer: Peer
     ) -> None:
         self._broker = broker
         self._request = request
-        self._query = query
+        self._read_query = query
         self._peer = peer
         self._answer: Deferred[Command | None] = Deferred()
         self._rests: dict[Arrived, int] = {}
@@ -150,12 +151,12 @@ class _Pop:
         """Answer with the messages found at once, or hold the pop."""
         self._rests = popped.remaining_counts
         if popped.taken or popped.refused is not None:
-            popped.when_safe().then(self._found)
+            popped.when_safe().then(self._answer_popped)
             return self._answer
         wait_ms = min(until_ms - now_ms - EARLY_MS, POLL_MAX_MS)
         if wait_ms <= 0 or self._broker.shutting_down:
-            return self._empty(ResponseCode.POLLING_TIMEOUT)
-        query, pop = self._query, self._broker.pop
+            return self._answer_empty(ResponseCode.POLLING_TIMEOUT)
+        query, pop = self._read_query, self._broker.pop
         retries = pop.retry_topics(query.topic, query.group) if not query.is_ordered else ()
         waiter = PopWaiter(
             topics=(query.topic, *retries),
@@ -167,25 +168,26 @@ class _Pop:
             size=kept_size(query.topic, query.group, query.attempt_id or ""),
         )
         if pop.waiters.add(waiter) is WaiterAdded.FULL:
-            return self._empty(ResponseCode.POLLING_FULL)
-        self._go_on(popped)
-        _watch(self._broker, self._peer)
+            return self._answer_empty(ResponseCode.POLLING_FULL)
+        self._schedule_attempt(popped)
+        _drop_at_close(self._broker, self._peer)
         return self._answer
 
     def _attempt(self, arrived: Arrived | None) -> bool:
-        """Pop again from the queue that has grown; None means that the wait has ended."""
-        broker, query = self._broker, self._query
+        """Pop again from the queue that has grown, or answer that the wait has ended (None); return
+        whether the request is answered."""
+        broker, query = self._broker, self._read_query
         try:
             # a refused consumer looks for another broker
             check_pops(broker, in_order=query.is_ordered)
             if arrived is None:
-                self._answer.resolve(self._empty(ResponseCode.POLLING_TIMEOUT))
+                self._answer.resolve(self._answer_empty(ResponseCode.POLLING_TIMEOUT))
                 return True
             if not broker.pop.is_ready:
                 return False
             topic_for_pop(broker, query.topic, query.queue_id, self._peer)
             steps = broker.pop.popping.pop(query, broker.pop.now_ms(), arrived)
-            popped = _finish(steps)
+            popped = _run_all(steps)
         except PopRefused as refused:
             self._answer.resolve(new_response(self._request, refused.code, refused.remark))
             return True
@@ -196,31 +198,31 @@ class _Pop:
             self._answer.resolve(failed)
             return True
         if popped.taken or popped.refused is not None:
-            popped.when_safe().then(self._found)
+            popped.when_safe().then(self._answer_popped)
             return True
         self._rests[arrived] = popped.remaining_total
-        self._go_on(popped)
+        self._schedule_attempt(popped)
         return False
 
-    def _go_on(self, popped: Popped) -> None:
+    def _schedule_attempt(self, popped: Popped) -> None:
         """Schedule the next attempt after an empty pop: in the next sweep if a queue was not
         examined to its end, as if it had grown; for a blocked queue, when its batch ends."""
-        pop, topic = self._broker.pop, self._query.topic
+        pop, topic = self._broker.pop, self._read_query.topic
         for place in popped.unread:
             pop.waiters.arrived(*place)
         for queue_id, until_ms in popped.blocked_ms.items():
             pop.wake_at(topic, queue_id, until_ms)
 
-    def _found(self, popped: Popped) -> None:
-        """Answer with the messages after their check points are safe, or with the reason why these
+    def _answer_popped(self, popped: Popped) -> None:
+        """Answer with the messages once their check points are safe, or with the reason why these
         were not stored."""
-        query, broker = self._query, self._broker
+        query, broker = self._read_query, self._broker
         if not popped.taken:
             status = popped.refused or PutStatus.UNKNOWN_ERROR
             # MESSAGE_ILLEGAL: no record can hold the group's name
             if status is not PutStatus.MESSAGE_ILLEGAL:
                 broker.pop.store_refused(status)
-            code, remark = why_not(status)
+            code, remark = failure_reply(status)
             remark = f"messages cannot be handed out, their check points are not stored: {remark}"
             self._answer.resolve(new_response(self._request, code, remark))
             return
@@ -256,14 +258,15 @@ class _Pop:
             new_response(self._request, ResponseCode.SUCCESS, "FOUND", header, body)
         )
 
-    def _empty(self, code: ResponseCode) -> Command:
+    def _answer_empty(self, code: ResponseCode) -> Command:
+        """The answer without messages, with this code."""
         rest, now_ms = sum(self._rests.values()), self._broker.pop.now_ms()
-        header = PopMessageResponse(now_ms, self._query.invisible_ms, 0, rest)
+        header = PopMessageResponse(now_ms, self._read_query.invisible_ms, 0, rest)
         return new_response(self._request, code, None, header)
 
 
-def _finish(steps: Steps[Popped]) -> Popped:
-    """Run the steps of a pop from one queue, which reads at most once."""
+def _run_all(steps: Steps[Popped]) -> Popped:
+    """Run all steps of a pop from one queue, which reads at most once, and return its result."""
     while True:
         try:
             next(steps)
@@ -273,8 +276,9 @@ def _finish(steps: Steps[Popped]) -> Popped:
             return popped
 
 
-def _watch(broker: BrokerContext, peer: Peer) -> None:
-    """Drop the waiting pops of a connection when it closes; registers once per connection."""
+def _drop_at_close(broker: BrokerContext, peer: Peer) -> None:
+    """Have the waiting pops of a connection dropped when it closes; registers once per
+    connection."""
     if not peer.context.get(_WATCHED):
         peer.context[_WATCHED] = True
         peer.on_close(partial(broker.pop.waiters.drop, peer))

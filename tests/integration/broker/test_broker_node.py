@@ -220,7 +220,7 @@ def test_op_messages_that_wait_are_written_by_a_stop(
 def lead_once(self: transactions.Transactions, _now_ms: int) -> bool:
     """A tick that begins a term, and writes no op message."""
     if self.outcomes is None:
-        self._lead()
+        self._begin_term()
     return not self.is_ready and self._read_ops()
 
 

@@ -135,7 +135,7 @@ STEPS: list[tuple[Callable[[Path], Node], str]] = [
             "Store.open",
             "make_broker",
             "PeriodicTasks",
-            "BrokerNode._saved",
+            "BrokerNode._wait_until_saved",
             "ReplicationSetup",
             "ReplicationSetup.start",
             "request_table",
@@ -149,7 +149,7 @@ STEPS: list[tuple[Callable[[Path], Node], str]] = [
             "BrokerNode._listen_for_grpc",
             "MetricsExporter.start",
             "BrokerNode._tick",
-            "NameServers.first",
+            "NameServers.await_first_registrations",
         )
     ),
     *(

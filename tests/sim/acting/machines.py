@@ -243,7 +243,7 @@ class Member(BrokerMachine):
             self.work.step()
         self.replicating.tick()
         context.delay.step(self.clock.wall_ms)
-        look_ms = self.replicating.look_ms
+        look_ms = self.replicating.master_search_ms
         if now_ms - self._registered_ms >= min(REGISTER_MS, look_ms or REGISTER_MS):
             self._register()
         if now_ms - self._beat_ms >= BEAT_MS and context.role.is_known:

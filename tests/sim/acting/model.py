@@ -262,7 +262,7 @@ class Model:
             lives = list(map(operator.deletion.life_of, self._group.brokers))
             assert len(set(lives)) == 1, f"not all know of the last deletion: {lives}"
         assert master.context.role.may_change_offsets, (
-            f"no master serves: {master.replicating.acting.why_not}"
+            f"no master serves: {master.replicating.acting.reason_not_serving}"
         )
         for one in replicas:
             assert not one.context.role.is_acting, f"{one.name} acts beside its master"

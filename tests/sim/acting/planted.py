@@ -9,7 +9,7 @@ from turbopump.broker.ha.acting.acting_state import ActingState
 from turbopump.broker.ha.acting.group_members import GroupMembers
 from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.pre_online import PreOnline
-from turbopump.broker.ha.metadata.former import Former, FormerLives
+from turbopump.broker.ha.metadata.former import FormerLives, FormerNames
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.replication import LockRequest
@@ -22,7 +22,7 @@ from turbopump.net.wire.queues import MessageQueue
 
 def writes_by_an_acting_master(patch: Patch) -> None:
     """A replica that acts takes messages (R38)."""
-    changed = ActingGroup._seat_changed
+    changed = ActingGroup._on_acting_changed
 
     def leads(self: ActingGroup) -> None:
         changed(self)
@@ -31,7 +31,7 @@ def writes_by_an_acting_master(patch: Patch) -> None:
         if self._broker.role.is_acting:
             service._lead_plainly()
 
-    patch.setattr(ActingGroup, "_seat_changed", leads)
+    patch.setattr(ActingGroup, "_on_acting_changed", leads)
 
 
 def offsets_taken_over_from_a_stale_master(patch: Patch) -> None:
@@ -40,7 +40,7 @@ def offsets_taken_over_from_a_stale_master(patch: Patch) -> None:
     def take(self: OffsetSync, pair: Any, queue_id: int, at: int, before: int, number: int) -> None:
         self._tables.committed.put(pair, queue_id, at)
 
-    patch.setattr(OffsetSync, "_take", take)
+    patch.setattr(OffsetSync, "_adopt", take)
 
 
 def every_broker_keeps_progress(patch: Patch) -> None:
@@ -74,20 +74,20 @@ def old_name_servers_are_asked_as_new_ones(patch: Patch) -> None:
     """Old name servers get new requests, which they never answer, so that no broker knows the
     members of the group.
     """
-    answered = GroupMembers._answered
+    answered = GroupMembers._on_response
 
     def stays(self: GroupMembers, address: str, server: Any, response: Any) -> None:
         answered(self, address, server, response)
         server.asks_route = False
 
-    patch.setattr(GroupMembers, "_answered", stays)
+    patch.setattr(GroupMembers, "_on_response", stays)
 
 
 def a_master_that_was_not_heard_asks_nothing(patch: Patch) -> None:
     """A master whose requests failed does not repeat them: offsets that a replica took
     stay there.
     """
-    patch.setattr(ActingGroup, "_ask_again", lambda self, why: None)
+    patch.setattr(ActingGroup, "_ask_all_again", lambda self, why: None)
 
 
 def offsets_are_not_asked_for(patch: Patch) -> None:
@@ -111,7 +111,7 @@ def who_acts_lacks_topics(patch: Patch) -> None:
 
 def who_comes_later_is_not_asked(patch: Patch) -> None:
     """A serving master does not query a replica that comes later with newer offsets."""
-    patch.setattr(ActingGroup, "_ask_who_came", lambda self: None)
+    patch.setattr(ActingGroup, "_ask_new_replicas", lambda self: None)
 
 
 def a_replica_waits_for_a_master_that_was_there(patch: Patch) -> None:
@@ -141,7 +141,7 @@ def what_a_replica_did_in_a_former_life_counts(patch: Patch) -> None:
     """Offsets of a replica count that acted before it had copied the deletion of the topic or the
     group (as in RocketMQ).
     """
-    nothing = Former(frozenset(), frozenset())
+    nothing = FormerNames(frozenset(), frozenset())
     patch.setattr(FormerLives, "current", lambda self: nothing)
 
 

@@ -23,7 +23,7 @@ HELD = (78,)
 
 def an_elected_master_does_not_ask(patch: Patch) -> None:
     """An elected master serves at once, without a request to acting replicas."""
-    patch.setattr(ActingGroup, "elected", lambda self, term: False)
+    patch.setattr(ActingGroup, "on_elected", lambda self, term: False)
 
 
 def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
@@ -33,7 +33,7 @@ def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
         yield from ()
 
     patch.setattr(ElectedPreOnline, "_offsets", nothing)
-    patch.setattr(ActingGroup, "_ask_who_came", lambda self: None)
+    patch.setattr(ActingGroup, "_ask_new_replicas", lambda self: None)
 
 
 def who_acts_hears_no_master(patch: Patch) -> None:
@@ -43,7 +43,7 @@ def who_acts_hears_no_master(patch: Patch) -> None:
 
 def who_acts_leads(patch: Patch) -> None:
     """An acting replica begins a term of its own, and writes (R38)."""
-    changed = ActingGroup._seat_changed
+    changed = ActingGroup._on_acting_changed
 
     def leads(self: ActingGroup) -> None:
         changed(self)
@@ -52,7 +52,7 @@ def who_acts_leads(patch: Patch) -> None:
         if self._broker.role.is_acting and not self._broker.role.is_master:
             service.to_master(service.epoch + 1, frozenset({service.options.own_id}), 1)
 
-    patch.setattr(ActingGroup, "_seat_changed", leads)
+    patch.setattr(ActingGroup, "_on_acting_changed", leads)
 
 
 def a_replica_that_may_not_be_elected(seed: int) -> None:

@@ -51,12 +51,14 @@ def a_member_that_left_keeps_its_queues(patch: Patch) -> None:
 
 def new_members_are_not_noticed(patch: Patch) -> None:
     """The assignment is that of the first members for ever."""
-    up_to_date = CoordinatedTopics.up_to_date
+    bring_up_to_date = CoordinatedTopics.bring_up_to_date
 
     def first(self: CoordinatedTopics, entry: Any, *more: Any) -> Any:
-        return up_to_date(self, entry, *more[:5], *(more[5:] if entry.basis is None else (0,)))
+        return bring_up_to_date(
+            self, entry, *more[:5], *(more[5:] if entry.basis is None else (0,))
+        )
 
-    patch.setattr(CoordinatedTopics, "up_to_date", first)
+    patch.setattr(CoordinatedTopics, "bring_up_to_date", first)
 
 
 def nothing_is_kept(patch: Patch) -> None:

@@ -28,7 +28,7 @@ def what_no_master_took_counts(patch: Patch) -> None:
     def failed(self: RetryWindow[Any, Any], item: Any, one: object) -> None:
         self.complete(item)
 
-    patch.setattr(RetryWindow, "_failed", failed)
+    patch.setattr(RetryWindow, "_begin_pause", failed)
 
 
 def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
@@ -39,7 +39,7 @@ def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
         if at > self._levels.position(level):
             self._levels.delivered_elsewhere(level, at, self._now_ms)
 
-    patch.setattr(LevelEscape, "_settle", settle)
+    patch.setattr(LevelEscape, "_advance", settle)
 
 
 def timers_leave_when_they_are_sent(patch: Patch) -> None:
@@ -79,23 +79,23 @@ def check_points_and_acknowledgements_escape_to_different_masters(patch: Patch) 
 
 def acknowledgements_are_not_read(patch: Patch) -> None:
     """Acknowledgements that the master had stored are ignored."""
-    patch.setattr(PopEscape, "_take_acks", lambda self, tag, body: (None, []))
+    patch.setattr(PopEscape, "_apply_acks", lambda self, tag, body: (None, []))
 
 
 def messages_leave_before_all_acknowledgements_are_read(patch: Patch) -> None:
     """Messages leave when the check point comes, which is a second before its time."""
-    look_at = PopEscape._look_at
-    patch.setattr(PopEscape, "_look_at", lambda self, entry, at_ms: look_at(self, entry, 0))
+    look_at = PopEscape._schedule
+    patch.setattr(PopEscape, "_schedule", lambda self, entry, at_ms: look_at(self, entry, 0))
 
 
 def popped_messages_leave_when_they_are_sent(patch: Patch) -> None:
     """An answer is not looked at."""
-    took = PopEscape._took
+    took = PopEscape._on_arrival
 
     def always(self: PopEscape, entry: Any, index: int, arrival: object) -> None:
         took(self, entry, index, True)
 
-    patch.setattr(PopEscape, "_took", always)
+    patch.setattr(PopEscape, "_on_arrival", always)
 
 
 def notes_are_not_kept(patch: Patch) -> None:
@@ -123,7 +123,7 @@ def half_messages_leave_when_they_are_sent(patch: Patch) -> None:
 
     def sent(self: HalfEscape, number: QueueOffset, failures: int) -> None:
         if send(self, number, failures) is not None:
-            self._gone(number)
+            self._mark_done(number)
 
     patch.setattr(HalfEscape, "_send", sent)
 

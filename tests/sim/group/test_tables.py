@@ -105,7 +105,9 @@ def test_r22_a_replica_has_its_masters_version_and_attributes() -> None:
     for queues in (3, 4, 2, 4):
         report(story, "topic", lambda queues=queues: clerk.topic_of("two", queues))
         for replica in story.replicas:
-            replica.tables.context.groups.find(f"made-here-{queues}", replica.clock.wall_ms)
+            replica.tables.context.groups.find_or_create(
+                f"made-here-{queues}", replica.clock.wall_ms
+            )
     story.go(2 * ROUND_MS)
     master = story.master.tables.context
     for replica in story.replicas:
@@ -215,13 +217,15 @@ def topics_of_the_log_are_not_made(patch: Patch) -> None:
 def an_empty_table_counts(patch: Patch) -> None:
     """R21: a replica deletes all entries that its master lacks."""
     follower = metadata.MetadataFollower
-    patch.setattr(follower, "_before", lambda self, now, theirs, table, version, mine: set(mine))
+    patch.setattr(
+        follower, "_known_before", lambda self, now, theirs, table, version, mine: set(mine)
+    )
 
 
 def replicas_count_for_themselves(patch: Patch) -> None:
     """R22: a replica counts its additions as a new version."""
     patch.setattr(
-        metadata.Versions,
+        metadata.VersionRules,
         "next",
         lambda self, version, now_ms: version.next(now_ms, version.state_version),
     )

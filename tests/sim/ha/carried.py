@@ -96,7 +96,7 @@ class CarriedParts:
         )
         self.context = self._parts.context
         self.metadata = MetadataFollower(self.context, self._call, log=broker.replicated)
-        broker.replicated.on_cut.append(lambda: self.metadata.truncated(broker.wall_ms))
+        broker.replicated.on_cut.append(lambda: self.metadata.on_truncated(broker.wall_ms))
         self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), _Link(broker, group.carried))
         self._calls: list[tuple[str, Command, Deferred[Command | str]]] = []
         self._answers: list[Callable[[], None]] = []

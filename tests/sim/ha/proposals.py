@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim.ha.oracle import Oracle
-from turbopump.broker.ha.ports import Agreed, Lost, ProposalOutcome, ProposalRefused
+from turbopump.broker.ha.ports import Agreed, DecisionUnknown, ProposalOutcome, ProposalRefused
 from turbopump.engine.deferred import Deferred
 from turbopump.net.ha.sync_state import Proposal
 
@@ -89,7 +89,7 @@ class Proposals:
             if asked.response is None:
                 self._decide(asked)
             self._asked.remove(asked)
-            self._reply(asked, Lost("the answer is lost"))
+            self._reply(asked, DecisionUnknown("the answer is lost"))
 
     def deliver(self) -> None:
         """Deliver all proposals and their responses."""
@@ -121,4 +121,4 @@ class Proposals:
         asked.is_late = True
         if asked.response is not None or self._rng.random() < 0.5:
             self._asked.remove(asked)
-        self._reply(asked, Lost("no answer"))
+        self._reply(asked, DecisionUnknown("no answer"))

@@ -45,7 +45,7 @@ def what_is_committed_is_checked(patch: Patch) -> None:
         return False
 
     patch.setattr(Transactions, "_read_ops", read_ops)
-    patch.setattr(Transactions, "_has_copy", lambda self, half: False)
+    patch.setattr(Transactions, "_has_committed_message", lambda self, half: False)
 
 
 BUGS: dict[Plant, tuple[str, ...]] = {

@@ -34,7 +34,7 @@ def acknowledgements_are_not_waited_for(patch: Patch) -> None:
 
 def hand_outs_are_forgotten(patch: Patch) -> None:
     """After a crash pops begin at the saved offsets (as in RocketMQ)."""
-    patch.setattr(service.PopService, "_is_ready", _leads)
+    patch.setattr(service.PopService, "_recover_step", _leads)
 
 
 def _leads(self: service.PopService) -> bool:
@@ -75,7 +75,7 @@ def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
 
     def revived(self: ReviveQueue, entry: Any, *rest: Any, **flags: Any) -> int:
         for ack in vars(self._log).get("kept", []):
-            self._take_ack(ack)
+            self._apply_ack(ack)
         return revive(self, entry, *rest, **flags)
 
     patch.setattr(ReviveLog, "add_ack", kept)

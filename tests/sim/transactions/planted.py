@@ -6,8 +6,8 @@ from turbopump.broker.scheduled import transaction_checks, transaction_outcomes
 from turbopump.broker.scheduled import transactions as scheduled
 from turbopump.broker.scheduled.half_messages import (
     committed_flag,
-    renewed,
-    target,
+    renewed_half,
+    target_of,
 )
 from turbopump.broker.scheduled.transaction_checks import TransactionChecks
 from turbopump.broker.scheduled.transaction_outcomes import TransactionOutcome, TransactionOutcomes
@@ -20,7 +20,7 @@ from turbopump.net.wire.names import HALF_QUEUE_ID, HALF_TOPIC
 
 def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:
     """A start shows open half messages where they are to go."""
-    lead = Transactions._lead
+    lead = Transactions._begin_term
 
     def shows(self: Transactions) -> None:
         lead(self)
@@ -30,18 +30,18 @@ def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:
         ):
             half = self.half_at(QueueOffset(number))
             if half is not None:
-                topic, queue_id = target(half.properties)
-                message = renewed(half.record, half.properties)
+                topic, queue_id = target_of(half.properties)
+                message = renewed_half(half.record, half.properties)
                 message.topic, message.queue_id = topic, queue_id
                 message.sys_flag = committed_flag(message.sys_flag)
                 store.append(message, self._wall_ms())
 
-    patch.setattr(Transactions, "_lead", shows)
+    patch.setattr(Transactions, "_begin_term", shows)
 
 
 def commits_are_checked(patch: Patch) -> None:
     """A committed half message whose op message a crash lost counts as open (as in RocketMQ)."""
-    patch.setattr(Transactions, "_has_copy", lambda self, half: False)
+    patch.setattr(Transactions, "_has_committed_message", lambda self, half: False)
 
 
 def progress_is_ahead_of_the_disk(patch: Patch) -> None:
@@ -106,19 +106,19 @@ def renewed_messages_are_other_transactions(patch: Patch) -> None:
 
 def ids_are_not_compared(patch: Patch) -> None:
     """An end is believed for whatever lies at its offsets (as in RocketMQ)."""
-    patch.setattr(handlers, "_is_meant", lambda header, half: True)
+    patch.setattr(handlers, "_matches_ids", lambda header, half: True)
 
 
 def repeated_answers_come_too_soon(patch: Patch) -> None:
     """The second one is acknowledged before the first one is safe."""
-    when_safe = handlers._when_safe
+    when_safe = handlers._answer_when_safe
 
     def soon(broker: object, request: object, written: Put) -> object:
         if written.appended.log_offsets:
             return when_safe(broker, request, written)
         return handlers.new_response(request, handlers.ResponseCode.SUCCESS)
 
-    patch.setattr(handlers, "_when_safe", soon)
+    patch.setattr(handlers, "_answer_when_safe", soon)
 
 
 def renewal_is_lost(patch: Patch) -> None:

@@ -28,20 +28,20 @@ def test_a_rate_of_the_distant_past_is_zero() -> None:
 def test_a_replica_is_behind_since_it_had_all_there_was() -> None:
     behind = ReplicationLag(1_000)
     end = LogOffset(500)
-    assert behind.ms(end, 1_400) == 400, "it has sent nothing yet"
+    assert behind.lag_ms(end, 1_400) == 400, "it has sent nothing yet"
     behind.on_ack(end, end, 2_000)
-    assert behind.ms(end, 9_000) == 0
+    assert behind.lag_ms(end, 9_000) == 0
     behind.on_tick(end, 9_000)
-    assert behind.ms(LogOffset(600), 9_100) == 100, "not since its last word"
+    assert behind.lag_ms(LogOffset(600), 9_100) == 100, "not since its last word"
 
 
 def test_a_replica_that_follows_a_log_that_grows_is_behind_by_one_round() -> None:
     behind = ReplicationLag(0)
     for at_ms in range(100, 10_000, 100):
         behind.on_ack(LogOffset(at_ms - 100), LogOffset(at_ms), at_ms)
-    assert behind.ms(LogOffset(9_900), 9_900) == 100
+    assert behind.lag_ms(LogOffset(9_900), 9_900) == 100
     behind.on_ack(LogOffset(9_800), LogOffset(20_000), 20_000)
-    assert behind.ms(LogOffset(20_000), 20_000) == 20_000 - 9_800
+    assert behind.lag_ms(LogOffset(20_000), 20_000) == 20_000 - 9_800
 
 
 def test_in_sync_replicas_do_not_count_the_master() -> None:

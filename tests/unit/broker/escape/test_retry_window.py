@@ -148,7 +148,7 @@ def test_answers_do_not_count_after_a_stop() -> None:
     sends.answer(3, None)
     window.complete(1)
     sends.answer(1)
-    window.stop()
+    window.clear()
     sends.answer(2)
     sends.now_ms += LAST_PAUSE_MS
     assert not window.retry(10)

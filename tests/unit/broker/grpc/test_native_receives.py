@@ -205,7 +205,7 @@ def test_a_damaged_body_is_pythons(front: GrpcWorld, watch: Watch) -> None:
 
 def test_a_group_may_try_as_often_as_it_can_be_counted(front: GrpcWorld, watch: Watch) -> None:
     groups = front.world.broker.groups
-    group = groups.find(NATIVE, front.world.now_ms)
+    group = groups.find_or_create(NATIVE, front.world.now_ms)
     assert group is not None
     groups.put(replace(group, retry_max_times=(1 << 31) - 1), front.world.now_ms)
     for number in range(2):  # the first one is learned from: the group has changed

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.broker.ha.network import Broker, Group
 
-from turbopump.broker.ha.control.controller_protocol import GroupState, Name
+from turbopump.broker.ha.control.controller_protocol import BrokerGroupName, GroupState
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.control.options import MembershipOptions
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
@@ -104,7 +104,7 @@ class Member:
         self.broker = broker
         self.script = Script()
         settings: dict[str, Any] = {
-            "name": Name(CLUSTER, NAME),
+            "name": BrokerGroupName(CLUSTER, NAME),
             "controller_addr": (LEADER, FOLLOWER),
             "identity_path": f"{broker.root}/{broker.number}/brokerIdentity",
             "last_life": PreviousShutdown(),

@@ -13,7 +13,7 @@ from typing import Any
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.ports import Alterations
 from turbopump.broker.ha.service import HaService
-from turbopump.broker.ha.sockets import Events
+from turbopump.broker.ha.sockets import ConnectionEvents
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk, Job
 from turbopump.engine.disk.real_files import RealFiles
@@ -58,7 +58,7 @@ class Network:
 class MemoryShell:
     """Transport of a broker over the simulated network."""
 
-    def __init__(self, network: Network, events: Events) -> None:
+    def __init__(self, network: Network, events: ConnectionEvents) -> None:
         self.network = network
         self.events = events
         self.ends: dict[int, End] = {}
@@ -187,7 +187,7 @@ class Broker:
             shell=self._shell,
         )
 
-    def _shell(self, events: Events) -> MemoryShell:
+    def _shell(self, events: ConnectionEvents) -> MemoryShell:
         self.shell = MemoryShell(self.network, events)
         return self.shell
 

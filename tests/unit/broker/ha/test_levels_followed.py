@@ -59,7 +59,7 @@ def test_behind_a_cut_log_the_master_is_right(group: Group) -> None:
     """The master's queue may count other messages now, and deliveries may be lost."""
     copy_log(group.master, group.replica)
     acted(group)
-    group.follower.truncated(group.replica.now_ms)
+    group.follower.on_truncated(group.replica.now_ms)
     group.round()
     assert delay(group).safe_progress() == {}
 

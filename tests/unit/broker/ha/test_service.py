@@ -8,7 +8,7 @@ from tests.unit.broker.ha.network import Broker, Group
 
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.ports import Agreed, Lost, ProposalOutcome, ProposalRefused
+from turbopump.broker.ha.ports import Agreed, DecisionUnknown, ProposalOutcome, ProposalRefused
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.log.epochs import decode
 from turbopump.engine.types import PutStatus
@@ -252,7 +252,7 @@ def test_a_replica_leaves_the_set_and_joins_again(group: Group) -> None:
     group.network.unreachable.clear()
     group.settle(6000)
     assert decider.asked[-1].members == PAIR
-    decider.answer(Lost("nothing arrived"))
+    decider.answer(DecisionUnknown("nothing arrived"))
     group.network.unreachable.add(master.address)
     replica.shell.cut()
     group.network.run()

@@ -125,6 +125,6 @@ def test_a_cut_removes_the_units_of_removed_bytes(group: Group) -> None:
     timers = replica.broker.timers
     assert timers._files.queue_offset == 2
     replica.broker.store.replicated(replica.now_ms).truncate(end, replica.now_ms)
-    timers.truncated()
+    timers.on_truncated()
     assert (timers._files.queue_offset, timers._files.log_end) == (1, 52)
     assert timers.durable.current.queue_offset == 1

@@ -61,7 +61,7 @@ def test_new_group_of_a_young_topic_starts_at_its_begin(world: Any) -> None:
 
 def test_committed_offset(world: Any) -> None:
     send(world)
-    world.broker.groups.find("G", world.now_ms)
+    world.broker.groups.find_or_create("G", world.now_ms)
     assert update(world) == (0, None)
     assert query(world) == (0, "7", None)
     assert update(world, commit=3) == (0, None)
@@ -70,7 +70,7 @@ def test_committed_offset(world: Any) -> None:
 
 def test_commit_is_checked(world: Any) -> None:
     assert update(world) == (26, "Group G not exist!")
-    world.broker.groups.find("G", world.now_ms)
+    world.broker.groups.find_or_create("G", world.now_ms)
     assert update(world) == (17, "Topic T not exist!")
     send(world)
     assert update(world, queue_id=None) == (29, "QueueId is null, topic is T")
@@ -81,7 +81,7 @@ def test_a_commit_outside_of_the_queue_is_taken_as_it_is(world: Any) -> None:
     """Commits are not checked, as in RocketMQ: tools commit offsets beyond the end, and -1 means no
     offset. A new master lowers offsets beyond its log (broker/ha/metadata/pulling.py)."""
     send(world)
-    world.broker.groups.find("G", world.now_ms)
+    world.broker.groups.find_or_create("G", world.now_ms)
     for commit in (1 << 40, 2**63 - 1):
         assert update(world, commit=commit) == (0, None)
         assert query(world) == (0, str(commit), None)
@@ -94,7 +94,7 @@ def test_a_commit_outside_of_the_queue_is_taken_as_it_is(world: Any) -> None:
 
 def test_pending_reset_swallows_commits(world: Any) -> None:
     send(world, 3)
-    world.broker.groups.find("G", world.now_ms)
+    world.broker.groups.find_or_create("G", world.now_ms)
     world.broker.offsets.set_reset("G", "T", 0, QueueOffset(1), world.now_ms)
     assert update(world) == (0, "Offset has been previously reset")
     assert query(world) == (0, "1", None)
@@ -168,7 +168,7 @@ def test_a_search_for_now_after_the_clock_was_ahead_finds_the_end(world: Any) ->
         assert ask(world, code, header) == 3
         assert ask(world, code, SearchOffsetRequest("T", 0, world.now_ms - 1, boundary)) == 0
     reset = ResetOffsetRequest("T", "G", timestamp=world.now_ms, is_force=True)
-    world.broker.groups.find("G", world.now_ms)
+    world.broker.groups.find_or_create("G", world.now_ms)
     assert world.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == 0
     assert query(world) == (0, "3", None)
 
@@ -185,7 +185,7 @@ class Timers:
 
 def test_a_go_client_may_close_before_its_commit_is_answered(world: Any) -> None:
     send(world)
-    world.broker.groups.find("G", world.now_ms)
+    world.broker.groups.find_or_create("G", world.now_ms)
     timers: Any = Timers()
     peer = Peer("127.0.0.1:50", b"\x7f\0\0\1\0\0\0\x32", timers)
     peer.language = "GO"

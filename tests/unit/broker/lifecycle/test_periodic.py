@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from turbopump.broker.lifecycle.chain import PAUSE_MS, Chain
+from turbopump.broker.lifecycle.chain import PAUSE_MS, StepChain
 from turbopump.broker.lifecycle.periodic import PeriodicTasks
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
@@ -66,8 +66,8 @@ class Backlog:
         return True
 
 
-def chain_of(loop: VirtualLoop, step: Callable[[], int | None]) -> Chain:
-    return Chain(cast(asyncio.AbstractEventLoop, loop), "a duty", step, lambda: False)
+def chain_of(loop: VirtualLoop, step: Callable[[], int | None]) -> StepChain:
+    return StepChain(cast(asyncio.AbstractEventLoop, loop), "a duty", step, lambda: False)
 
 
 def duties_of(world: Any, loop: VirtualLoop, folder: Path) -> PeriodicTasks:

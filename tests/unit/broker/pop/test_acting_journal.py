@@ -90,7 +90,7 @@ def test_a_note_counts_once_it_is_on_the_disk(world: World, notes: ActingJournal
     [first, second] = again.all()
     assert (first.check_point, first.acked, first.revive_queue_id) == (point(5), (6,), 3)
     assert (second.check_point, second.acked, second.invisible_ms) == (None, (40, 42), 700)
-    assert first.bits(point(5)) == 0b010
+    assert first.acked_bits(point(5)) == 0b010
 
 
 def test_a_note_that_could_not_be_saved_is_said(
@@ -155,7 +155,7 @@ def test_notes_go_from_broker_to_broker_once(others: Callable[[], ActingJournal]
     master.forget(count)
     moved(giver, master)
     assert len(master) == 0, "nor when it is in the log"
-    giver.taken_over(7)
+    giver.drop_taken_over(7)
     assert len(giver) == 2 * PAGE + 1, "that master has not asked here"
 
 
@@ -165,12 +165,12 @@ def test_a_replica_forgets_notes_its_master_has_read(others: Callable[[], Acting
     moved(giver, master, 7)
     giver.add_check_point(point(9), 0, NOW_MS)
     giver.add_ack(ack(point(0), 0), 900, 0, NOW_MS)
-    giver.taken_over(7)
+    giver.drop_taken_over(7)
     assert [note.key.start for note in giver.all()] == [9, 0], "later notes are news"
-    giver.taken_over(7)
+    giver.drop_taken_over(7)
     assert len(giver) == 2
     moved(giver, master, 8)
-    giver.taken_over(8)
+    giver.drop_taken_over(8)
     assert len(giver) == 0
     assert len(master) == 2
 

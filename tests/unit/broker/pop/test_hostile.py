@@ -232,7 +232,7 @@ def test_groups_that_are_not_there_have_no_figures(popper: Popper) -> None:
         header = ChangeInvisibleTimeRequest(f"none{number}", "T", 0, good, 0, 900)
         changed = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         assert changed.code == ResponseCode.SUCCESS
-    assert set(popper.world.broker.pop.in_flight.counts(popper.world.now_ms)) == {"g"}
+    assert set(popper.world.broker.pop.in_flight.counts_by_group(popper.world.now_ms)) == {"g"}
 
 
 def send_record(popper: Popper, properties: dict[str, str], body: bytes, **fields: str) -> Command:

@@ -128,13 +128,13 @@ def test_counts_are_forgotten_with_their_time() -> None:
     in_flight.popped(queue, QueueOffset(7), 5_000, 3, 1_000)
     in_flight.popped(queue, QueueOffset(4), 9_000, 2, 1_000)
     assert in_flight.count_of("g", "T", 1_000) == (5, [(3, 4)])
-    in_flight.handled("g", "T", 9_000, 2)
-    in_flight.handled("g", "T", 9_000, 2)  # once more, and of another group
-    in_flight.handled("h", "T", 5_000, 1)
+    in_flight.acked("g", "T", 9_000, 2)
+    in_flight.acked("g", "T", 9_000, 2)  # once more, and of another group
+    in_flight.acked("h", "T", 5_000, 1)
     assert in_flight.count_of("g", "T", 1_000) == (3, [(3, 7)])
-    assert in_flight.counts(1_000) == Counter(g=3)
+    assert in_flight.counts_by_group(1_000) == Counter(g=3)
     assert in_flight.count_of("g", "T", 6_000) == (0, [])
     assert not in_flight._counts and not in_flight._first and not in_flight._looked
     for now_ms in 1_000, 1_000 + FORGET_MS:  # native pops, of which nothing reads the counts
-        in_flight.counted(("g", "T"), now_ms + 900, 0, 1, (3, QueueOffset(4)), now_ms)
+        in_flight.apply_native(("g", "T"), now_ms + 900, 0, 1, (3, QueueOffset(4)), now_ms)
     assert len(in_flight._counts["g", "T"]) == 1

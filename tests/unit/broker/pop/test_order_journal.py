@@ -172,7 +172,7 @@ def test_a_deposed_master_knows_nothing_of_the_next_ones_pops(
     popper.send("a")
     popper.pop(order=True, invisible_time=LONG_MS)
     pop = popper.world.broker.pop
-    pop._stop()
+    pop._end_serving()
     assert pop.orders.get(*QUEUE) is None and pop.orders.size == 0
     assert bodies(popper) == []  # the broker is master again: the log has the batch in flight
 

@@ -61,7 +61,7 @@ def server() -> NameServerState:
 
 def register(server: NameServerState, now_ms: int, ok: bool = True) -> Work | None:
     """Run a round: take the due registration and answer it."""
-    work = server.take(now_ms)
+    work = server.take_due(now_ms)
     if work is not None:
         server.answered(
             work, RegistrationOutcome.TAKEN if ok else RegistrationOutcome.REFUSED, now_ms
@@ -76,19 +76,19 @@ def test_full_at_start_and_every_period(server: NameServerState) -> None:
 
 
 def test_one_request_at_a_time(server: NameServerState) -> None:
-    work = server.take(0)
+    work = server.take_due(0)
     assert work is not None
     server.changed(["T"], 10)
-    assert server.take(20) is None
+    assert server.take_due(20) is None
     server.answered(work, RegistrationOutcome.TAKEN, 30)
-    assert server.take(30) == Work(False, ["T"])
+    assert server.take_due(30) == Work(False, ["T"])
 
 
 def test_changed_topic_goes_alone_once_the_broker_is_known(server: NameServerState) -> None:
     register(server, 0)
     result = server.changed(["T"], 100)
     server.changed(["T", "U"], 100)
-    work = server.take(100)
+    work = server.take_due(100)
     assert work == Work(False, ["T", "U"])
     assert not result.done
     server.answered(work, RegistrationOutcome.TAKEN, 120)
@@ -96,12 +96,12 @@ def test_changed_topic_goes_alone_once_the_broker_is_known(server: NameServerSta
 
 
 def test_before_the_first_success_everything_is_sent(server: NameServerState) -> None:
-    work = server.take(0)
+    work = server.take_due(0)
     assert work is not None
     server.answered(work, RegistrationOutcome.REFUSED, 0)
     server.changed(["T"], 100)
-    assert server.take(100) is None  # the registration failed just now: the retry is due at 500
-    assert server.take(500) == Work(True, ["T"])
+    assert server.take_due(100) is None  # the registration failed just now: the retry is due at 500
+    assert server.take_due(500) == Work(True, ["T"])
 
 
 def test_restarted_name_server_gets_everything_at_once(server: NameServerState) -> None:
@@ -117,7 +117,7 @@ def test_one_that_is_away_is_asked_each_second(server: NameServerState) -> None:
     register(server, 0)
     times = []
     for now_ms in range(30_000, 60_000, 100):
-        work = server.take(now_ms)
+        work = server.take_due(now_ms)
         if work is not None:
             times.append(now_ms)
             server.answered(work, RegistrationOutcome.UNREACHED, now_ms)
@@ -132,7 +132,7 @@ def test_a_lost_connection_is_registered_for_at_once_and_once_more(
     server: NameServerState,
 ) -> None:
     register(server, 0)
-    server.lost(5_000)
+    server.on_connection_lost(5_000)
     assert register(server, 5_000) == Work(True, [])
     # RocketMQ's name server may remove the broker later, when it notices the closed connection.
     assert register(server, 5_000 + RETRY_MS - 1) is None
@@ -144,7 +144,7 @@ def test_a_lost_connection_is_registered_for_at_once_and_once_more(
 def test_behind_a_lost_connection_no_topic_goes_alone(server: NameServerState) -> None:
     """RocketMQ 4 would treat the request as the full topic list of an unknown broker."""
     register(server, 0)
-    server.lost(RETRY_MS)
+    server.on_connection_lost(RETRY_MS)
     server.changed(["T"], RETRY_MS)
     assert register(server, RETRY_MS) == Work(True, ["T"])
 
@@ -154,7 +154,7 @@ def test_one_that_closes_each_connection_is_not_flooded(server: NameServerState)
     for now_ms in range(0, 10_000, 10):
         if register(server, now_ms) is not None:
             times.append(now_ms)
-            server.lost(now_ms)
+            server.on_connection_lost(now_ms)
     assert times == list(range(0, 10_000, RETRY_MS))
 
 
@@ -176,12 +176,12 @@ def test_dead_name_server_is_not_waited_for(server: NameServerState) -> None:
 def test_silent_name_server_is_waited_for_a_while(server: NameServerState) -> None:
     register(server, 0)
     result = server.changed(["T"], 100)
-    assert server.take(100) is not None  # never answered
+    assert server.take_due(100) is not None  # never answered
     late = server.changed(["U"], 200)
-    server.take(100 + MAX_WAIT_MS)
+    server.take_due(100 + MAX_WAIT_MS)
     assert result.done
     assert not late.done
-    server.take(200 + MAX_WAIT_MS)
+    server.take_due(200 + MAX_WAIT_MS)
     assert late.done
 
 
@@ -193,13 +193,13 @@ def test_many_changes_go_in_parts(server: NameServerState) -> None:
     assert not result.done
     assert register(server, 100) == Work(False, names[MAX_SINGLE_TOPICS:])
     assert result.done
-    assert server.take(100) is None
+    assert server.take_due(100) is None
 
 
 def test_no_topic_named_means_all(server: NameServerState) -> None:
     register(server, 0)
     server.changed([], 100)
-    assert server.take(100) == Work(True, [])
+    assert server.take_due(100) == Work(True, [])
 
 
 def saver_of(folder: Path) -> TableSaver:

@@ -331,7 +331,7 @@ class Play:
         self._wheel.due_ms.append(due_ms)
         self._wheel.ticks.append(tick)
         unit = DueUnit(due_ms, position, LogOffset(position), 0, tick, kernel.DEFAULT)
-        self._reader.added(unit)
+        self._reader.note_added(unit)
 
     def _forward(self) -> None:
         self._now_ms += self._rng.randint(1, 10 * PRECISION_MS)

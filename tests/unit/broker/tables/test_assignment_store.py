@@ -7,7 +7,7 @@ import pytest
 from tests.unit.broker.conftest import World
 
 from turbopump.broker.tables import assignment_store
-from turbopump.broker.tables.assignment_store import StoredAssignment, read_shares
+from turbopump.broker.tables.assignment_store import StoredAssignment, read_assignments
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.queues import MessageQueue
 
@@ -66,10 +66,10 @@ def test_the_oldest_go_where_it_is_full(world: World, monkeypatch: pytest.Monkey
 )
 def test_a_row_that_cannot_be_is_refused(row: Any) -> None:
     with pytest.raises(BadBody):
-        read_shares({"assignments": {"T@G": row}})
+        read_assignments({"assignments": {"T@G": row}})
 
 
 @pytest.mark.parametrize("name", ["", "T", "@G", "T@", "T" * 256 + "@G"])
 def test_a_name_that_cannot_be_is_refused(name: str) -> None:
     with pytest.raises(BadBody):
-        read_shares(json.loads(json.dumps({"assignments": {name: {}}})))
+        read_assignments(json.loads(json.dumps({"assignments": {name: {}}})))

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
-from turbopump.broker.tables.consumer_lag import INLINE, STEP, behind_ms
+from turbopump.broker.tables.consumer_lag import INLINE, STEP, waited_ms
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.queues.lookup import Lookup
 
@@ -180,9 +180,9 @@ def test_many_groups_are_walked_in_steps(lagging: Any, monkeypatch: pytest.Monke
     groups = INLINE + STEP
     for number in range(groups):
         name = f"many{number}"
-        lagging.broker.groups.find(name, lagging.now_ms)
+        lagging.broker.groups.find_or_create(name, lagging.now_ms)
         lagging.broker.offsets.commit(name, "T", 0, 2, lagging.now_ms)
-    lagging.broker.groups.find("wide", lagging.now_ms)
+    lagging.broker.groups.find_or_create("wide", lagging.now_ms)
     lagging.create_topic("Wide", 3 * STEP)
     lagging.broker.offsets.commit("wide", "Wide", 0, 0, lagging.now_ms)
     lags, looks, count = lagging.broker.lags, [], 0
@@ -203,11 +203,11 @@ def test_many_groups_are_walked_in_steps(lagging: Any, monkeypatch: pytest.Monke
     assert len(looks) > (groups + 3 * STEP) // STEP
     assert max(looks) <= 2 * STEP, "a queue with a lag is checked twice"
     assert len(lags.current()) == groups + 2
-    assert [(lag.group, lag.messages) for lag in lags.worst(1)] == [("g", 4)]
+    assert [(lag.group, lag.messages) for lag in lags.largest(1)] == [("g", 4)]
 
 
 def test_for_how_long() -> None:
-    assert behind_ms((0, True), 5) == 0
-    assert behind_ms((3, True), 5) == 2
-    assert behind_ms((9, True), 5) == 0, "a clock that went back"
-    assert behind_ms((-1, False), 5) == -1
+    assert waited_ms((0, True), 5) == 0
+    assert waited_ms((3, True), 5) == 2
+    assert waited_ms((9, True), 5) == 0, "a clock that went back"
+    assert waited_ms((-1, False), 5) == -1

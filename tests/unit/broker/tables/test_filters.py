@@ -301,7 +301,7 @@ def test_the_file_of_a_rocketmq_broker(make_world: Callable[..., Any]) -> None:
     world.files.save(table.FILE_NAME, fastjson.loads(OF_ROCKETMQ))
     reopen(world)
     filters = world.broker.filters
-    assert b"".join(filters._take()()).decode() == OF_ROCKETMQ
+    assert b"".join(filters._content()()).decode() == OF_ROCKETMQ
     one = filters.get("T", "g")
     assert one.bits == BloomFilter(20, 64).positions("g#T")
     assert one.filter.evaluate("a\x012\x02b\x01x中\x02".encode()) is True

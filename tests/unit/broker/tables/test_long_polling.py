@@ -110,7 +110,7 @@ def test_answered_pull_has_no_deadline_any_more() -> None:
 def test_touch_attempts_whatever_is_waited_for() -> None:
     pulls = Pulls()
     pulls.add(1, queue_offset=1 << 40)
-    pulls.holds.touch("T", 0)
+    pulls.holds.attempt_all("T", 0)
     pulls.holds.sweep()
     assert pulls.attempts == [(1, False)]
 

@@ -181,7 +181,7 @@ def test_a_new_topic_costs_the_same_beside_thousands(
     groups.put_all([SubscriptionGroupConfig(f"G{number}") for number in range(5_000)], 2)
     written = encoded = 0
     for number in range(100):
-        assert groups.find(f"New{number}", 3) is not None
+        assert groups.find_or_create(f"New{number}", 3) is not None
         groups.set_forbidden(f"New{number}", "T", 4, 3)
     assert written < 100 * 1_500
     assert encoded < 100 * 1_500
@@ -229,8 +229,8 @@ def test_tables_are_bounded(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch)
     assert table.create_from_default("T", "TBW102", 4, 0, 2) is None
     monkeypatch.setattr(groups_module, "MAX_GROUPS", 9)
     groups = group_table(files)
-    assert groups.find("A", 2) is not None
-    assert groups.find("B", 2) is None
+    assert groups.find_or_create("A", 2) is not None
+    assert groups.find_or_create("B", 2) is None
     monkeypatch.setattr(offset_lines, "MAX_PAIRS", 1)
     offsets = OffsetTable(files)
     for topic in ("T", "U"):
@@ -271,10 +271,10 @@ def test_groups_are_made_on_first_use(files: ConfigFiles) -> None:
     table = group_table(files)
     assert len(table.all()) == 8
     assert table.get("G") is None
-    made = table.find("G", 5)
+    made = table.find_or_create("G", 5)
     assert made == SubscriptionGroupConfig("G")
     assert table.get("G") is made
-    assert table.find("bad name", 5) is None
+    assert table.find_or_create("bad name", 5) is None
     again = group_table(files)
     assert again.all() == table.all()
     assert again.data_version == table.data_version
@@ -282,8 +282,8 @@ def test_groups_are_made_on_first_use(files: ConfigFiles) -> None:
 
 def test_groups_are_not_made_where_that_is_off(files: ConfigFiles) -> None:
     table = group_table(files, load_config("autoCreateSubscriptionGroup=false\n")[0])
-    assert table.find("G", 2) is None
-    assert table.find("CID_RMQ_SYS_X", 2) is not None
+    assert table.find_or_create("G", 2) is None
+    assert table.find_or_create("CID_RMQ_SYS_X", 2) is not None
 
 
 def test_bans_and_deletion(files: ConfigFiles) -> None:

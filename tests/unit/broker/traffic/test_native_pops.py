@@ -17,7 +17,7 @@ from turbopump.net.wire.command import decode
 from turbopump.net.wire.topics import TopicConfig
 from turbopump.pyx.pops import MAX_PLACES
 
-HOOKS = [(Popping, "places_of"), (Lookup, "units_of"), (CommitLog, "region_of")]
+HOOKS = [(Popping, "offsets_for_native_pops"), (Lookup, "units_of"), (CommitLog, "region_of")]
 MANY = 40
 """Number of groups whose rows exceed the reserved room."""
 

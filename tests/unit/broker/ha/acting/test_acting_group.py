@@ -299,7 +299,7 @@ def test_a_follower_of_a_master_does_not_act_whatever_name_servers_report(slave:
     slave.has_master = True
     slave.say(_1=SLAVE)
     assert not slave.world.broker.role.is_acting
-    assert slave.group.acting_state.is_left, "its readers are not sent on to itself"
+    assert slave.group.acting_state.may_get_clients, "its readers are not sent on to itself"
     slave.has_master = False
     slave.world.pass_time(100)
     assert slave.world.broker.role.is_acting
@@ -341,10 +341,10 @@ def test_a_master_that_says_it_is_back_ends_it(slave: Bench) -> None:
     slave.has_master = True
     slave.world.pass_time(100)
     assert not role.is_acting
-    assert slave.group.acting_state.is_left
+    assert slave.group.acting_state.may_get_clients
     slave.say(_0=MASTER, _1=SLAVE)
     slave.world.pass_time(STALE_ROUTES_MS)
-    assert not slave.group.acting_state.is_left
+    assert not slave.group.acting_state.may_get_clients
 
 
 def test_a_replica_that_knew_its_master_serves_acts_as_soon_as_it_dies(
@@ -392,13 +392,13 @@ def test_a_master_serves_once_it_knows_the_state_of_its_replicas(
     slave.commit(8)
     master.world.pass_time(1_500)
     assert master.online == 0
-    assert "does not copy this log" not in master.group.why_not, "it is given some time"
+    assert "does not copy this log" not in master.group.reason_not_serving, "it is given some time"
     assert not slave.world.broker.role.is_acting, "its offsets no longer change"
     assert (master.commit(4), master.lock()) == (14, 14)
     master.connections.hosts = ["10.0.0.2"]
     master.world.pass_time(200)
     assert (master.online, master.offset()) == (1, 8)
-    assert master.group.why_not == ""
+    assert master.group.reason_not_serving == ""
     assert "ownOffsetTable" not in offset_json(master.world.broker.offsets)
 
 
@@ -432,7 +432,7 @@ def test_a_replica_that_cannot_be_heard_keeps_its_master_waiting(
     master.connections.hosts = ["10.0.0.2"]
     master.world.pass_time(5_000)
     assert master.online == 0
-    assert master.group.why_not.startswith("replica 1 at 10.0.0.2:10911: ")
+    assert master.group.reason_not_serving.startswith("replica 1 at 10.0.0.2:10911: ")
     master.say()
     master.world.pass_time(1_000)
     assert master.online == 1, "no name server knows it now"
@@ -443,10 +443,10 @@ def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Be
     master.names.dead.add(NAMES)
     master.world.pass_time(3_000)
     assert master.online == 0
-    assert master.group.why_not == "no name server has returned the group's members yet"
+    assert master.group.reason_not_serving == "no name server has returned the group's members yet"
     master.names.dead.clear()
     master.world.pass_time(2_000)
-    assert master.group.why_not == "name servers may not know all replicas yet"
+    assert master.group.reason_not_serving == "name servers may not know all replicas yet"
     master.world.pass_time(3_000)
     assert master.online == 1
 
@@ -455,7 +455,7 @@ def test_a_master_that_waits_asks_at_its_own_pace(make: Callable[..., Bench]) ->
     """A master came online only after an hour if syncBrokerMemberGroupPeriod was an hour."""
     master = make(ACTING + "syncBrokerMemberGroupPeriod=3600000\n", MASTER)
     master.world.pass_time(8_000)
-    assert master.online == 1, master.group.why_not
+    assert master.online == 1, master.group.reason_not_serving
 
 
 def test_a_connection_that_is_lost_meanwhile_begins_it_anew(make: Callable[..., Bench]) -> None:
@@ -469,7 +469,7 @@ def test_a_connection_that_is_lost_meanwhile_begins_it_anew(make: Callable[..., 
     master.connections.hosts = ["10.0.0.2"]
     master.world.pass_time(500)
     assert master.online == 0
-    assert master.group.why_not == "the replica at 10.0.0.3 no longer follows"
+    assert master.group.reason_not_serving == "the replica at 10.0.0.3 no longer follows"
     master.connections.hosts = ["10.0.0.2", "10.0.0.3"]
     master.world.pass_time(1_500)
     assert master.online == 1

@@ -139,10 +139,10 @@ def test_an_elected_master_reads_acting_replicas_before_it_serves(
     assert replica.acts()
     replica.commit(8)
     term = Alone()
-    assert elected.group.elected(term)
+    assert elected.group.on_elected(term)
     assert (elected.online, elected.offset()) == (1, 8), "its heartbeat counted at once"
     assert not replica.acts()
-    assert not elected.group.elected(term), "it is over"
+    assert not elected.group.on_elected(term), "it is over"
 
 
 def test_a_broker_elected_as_it_starts_waits_for_a_name_server(
@@ -151,7 +151,7 @@ def test_a_broker_elected_as_it_starts_waits_for_a_name_server(
     replica, elected = make(SLAVE, 2), make(OTHER, 3)
     replica.say(_2=SLAVE, _3=OTHER)
     replica.commit(8)
-    assert elected.group.elected(Alone())
+    assert elected.group.on_elected(Alone())
     assert elected.online == 0, "it does not know the members of the group"
     elected.world.pass_time(300)
     assert (elected.online, elected.offset()) == (1, 8)
@@ -160,7 +160,7 @@ def test_a_broker_elected_as_it_starts_waits_for_a_name_server(
 def test_without_a_name_server_it_serves_nevertheless(make: Callable[..., Elector]) -> None:
     elected = make(OTHER, 3)
     elected.names.dead.add(NAMES)
-    assert elected.group.elected(Alone())
+    assert elected.group.on_elected(Alone())
     elected.world.pass_time(ELECTED_TIMEOUT_MS - 200)
     assert elected.online == 0
     elected.world.pass_time(500)
@@ -171,7 +171,7 @@ def test_a_silent_broker_delays_no_election(make: Callable[..., Elector]) -> Non
     replica, elected = make(SLAVE, 2), make(OTHER, 3)
     elected.say(_0=MASTER, _2=SLAVE, _3=OTHER)
     elected.names.dead |= {MASTER, SLAVE}
-    assert elected.group.elected(Alone())
+    assert elected.group.on_elected(Alone())
     assert elected.online == 1
     replica.world.broker.offsets.commit("G", "T", 0, QueueOffset(6), 1)
     elected.names.dead.clear()
@@ -190,7 +190,7 @@ def test_an_elected_master_takes_progress_only_of_forwarded_messages(
     replica.world.broker.delay.durable.current = {1: QueueOffset(7)}
     elected.leads = False
     elected.say(_2=SLAVE, _3=OTHER)
-    assert elected.group.elected(Alone())
+    assert elected.group.on_elected(Alone())
     assert elected.online == 1
     assert elected.world.broker.delay.progress() == ({1: 7} if more else {})
 
@@ -199,8 +199,8 @@ def test_a_broker_deposed_meanwhile_serves_nothing(make: Callable[..., Elector])
     elected = make(OTHER, 3)
     elected.say(_2=SLAVE, _3=OTHER)
     elected.group._call = lambda address, request, timeout_ms: Deferred()
-    assert elected.group.elected(Alone())
+    assert elected.group.on_elected(Alone())
     assert (elected.online, elected.group.waits_to_lead) == (0, True)
-    elected.group.deposed()
+    elected.group.on_deposed()
     elected.world.pass_time(5_000)
     assert (elected.online, elected.group.waits_to_lead) == (0, False)

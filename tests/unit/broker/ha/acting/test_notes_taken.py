@@ -98,7 +98,7 @@ def test_notes_that_are_not_on_the_disk_keep_a_master_waiting(
             patched.setattr(type(master.world.files), name, fail)
         master.world.pass_time(3_500)
         assert master.online == 0
-        assert "are not saved: no space" in master.group.why_not
+        assert "are not saved: no space" in master.group.reason_not_serving
     master.world.broker.saver.tick()
     master.world.pass_time(1_500)
     assert (master.online, starts(master), starts(slave)) == (1, [3, 5], [])
@@ -111,7 +111,7 @@ def test_notes_for_which_there_is_no_room_keep_a_master_waiting(
     monkeypatch.setattr("turbopump.broker.pop.acting_journal.SIZE_MAX", 500)
     master.world.pass_time(2_500)
     assert (master.online, len(notes(slave))) == (0, 2)
-    assert "no room for the notes of replica 1" in master.group.why_not
+    assert "no room for the notes of replica 1" in master.group.reason_not_serving
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_notes_that_are_none_keep_a_master_waiting(
     master.names._answer = lying  # type: ignore[method-assign]
     master.world.pass_time(3_000)
     assert master.online == 0
-    assert why in master.group.why_not
+    assert why in master.group.reason_not_serving
 
 
 def test_a_replica_of_rocketmq_has_none(pair: tuple[Bench, Bench]) -> None:

@@ -355,7 +355,7 @@ def test_a_glimpse_of_a_later_epoch_makes_it_look(make: Make) -> None:
     """F30: the notice was lost."""
     one, two = pair(make)
     seen = headers.BrokerHeartbeatResponse(LEASE_MS, 2, 2, 3)
-    one.membership._glimpse(seen)
+    one.membership._look_if_newer(seen)
     one.pass_time()
     one.info(word(2, 2, set_epoch=3))
     assert not one.broker.service.is_master

@@ -42,21 +42,21 @@ def test_only_a_machine_that_went_down_loses_unsynced_bytes(
     disk.kill = not power
     disk.end()
     disk.restart()
-    lost = previous_shutdown.read_previous_shutdown(disk, config(mode)).lost(END)
+    lost = previous_shutdown.read_previous_shutdown(disk, config(mode)).loss_reason(END)
     assert bool(lost) == (crashed and power and mode is FlushMode.ASYNC_FLUSH), lost
 
 
 def test_an_unrecorded_boot_is_another_one() -> None:
     disk = disk_of(crashed=True)
     disk.remove("/store/bootId")
-    assert previous_shutdown.read_previous_shutdown(disk, config()).lost(END)
+    assert previous_shutdown.read_previous_shutdown(disk, config()).loss_reason(END)
 
 
 def test_a_log_that_lacks_confirmed_bytes_is_not_whole() -> None:
     disk = disk_of(crashed=False, confirmed=1001)
     life = previous_shutdown.read_previous_shutdown(disk, config(FlushMode.SYNC_FLUSH))
-    assert "confirmed offset 1001" in life.lost(END)
-    assert life.lost(LogOffset(1001)) == ""
+    assert "confirmed offset 1001" in life.loss_reason(END)
+    assert life.loss_reason(LogOffset(1001)) == ""
 
 
 @pytest.mark.parametrize("crashed", [True, False])
@@ -65,7 +65,7 @@ def test_a_doubt_stays_until_it_was_told(crashed: bool) -> None:
     disk.kill = False
     disk.end()
     disk.restart()
-    why = previous_shutdown.read_previous_shutdown(disk, config()).lost(END)
+    why = previous_shutdown.read_previous_shutdown(disk, config()).loss_reason(END)
     assert why
     previous_shutdown.record(disk, config(), why)
     if not crashed:
@@ -73,12 +73,12 @@ def test_a_doubt_stays_until_it_was_told(crashed: bool) -> None:
     disk.kill = True
     disk.end()
     disk.restart()
-    assert previous_shutdown.read_previous_shutdown(disk, config()).lost(END) == why
+    assert previous_shutdown.read_previous_shutdown(disk, config()).loss_reason(END) == why
     previous_shutdown.record(disk, config(), "")
-    assert previous_shutdown.read_previous_shutdown(disk, config()).lost(END) == ""
+    assert previous_shutdown.read_previous_shutdown(disk, config()).loss_reason(END) == ""
 
 
 def test_a_first_start_has_lost_nothing() -> None:
     disk = SimDisk(random.Random(1), lambda: 0)
-    assert previous_shutdown.read_previous_shutdown(disk, config()).lost(LogOffset(0)) == ""
-    assert PreviousShutdown().lost(LogOffset(0)) == ""
+    assert previous_shutdown.read_previous_shutdown(disk, config()).loss_reason(LogOffset(0)) == ""
+    assert PreviousShutdown().loss_reason(LogOffset(0)) == ""

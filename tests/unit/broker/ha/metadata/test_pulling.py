@@ -178,7 +178,7 @@ def test_a_replica_counts_nothing_of_its_own(group: Group) -> None:
     group.round()
     replica = group.replica.broker
     for name in ("made_here", "there", "too"):
-        replica.groups.find(name, 3)
+        replica.groups.find_or_create(name, 3)
         replica.topics.create_internal(f"%RETRY%{name}", 1, 6, 3)
     group.master.broker.topics.put(TopicConfig("U"), 7)
     group.master.broker.groups.put(SubscriptionGroupConfig("G"), 7)
@@ -320,7 +320,7 @@ def test_messages_hidden_from_readers_count_as_held(make_world: Callable[..., An
 def test_a_cut_sets_offsets_back_until_the_master_says(group: Group) -> None:
     group.commit(5)
     group.round()
-    assert group.follower.truncated(9) == 1
+    assert group.follower.on_truncated(9) == 1
     assert group.offset() == 0
     group.round()
     assert group.offset() == 5

@@ -121,7 +121,7 @@ def test_a_log_that_was_cut_sets_nothing_back_elsewhere(group: Group) -> None:
     group.follower.follow(MASTER, 2, group.replica.steady_ms)
     group.round()
     group.lead.follow("10.0.0.9:1", 5, group.replica.steady_ms)
-    assert group.lead.truncated(6) == 1
+    assert group.lead.on_truncated(6) == 1
     assert group.master.broker.offsets.query("G", "T", 0) == 0
     group.round()
     assert group.offset() == 30

@@ -86,11 +86,11 @@ def test_a_cut_between_two_steps_begins_the_round_anew(group: SteppedGroup) -> N
     group.commit(6)
     group.round()
     assert len(group.pauses.asked) == 1
-    assert group.follower.truncated(9) > 0
+    assert group.follower.on_truncated(9) > 0
     assert group.offsets == [0, 0, 0]
     asked = group.link.codes
     group.pauses.end()
-    assert group.follower.truncated(9) > 0, "once more, in the second try"
+    assert group.follower.on_truncated(9) > 0, "once more, in the second try"
     group.pauses.end()
     assert group.link.codes == asked, "of the same answer"
     group.pauses.end_all()

@@ -146,7 +146,7 @@ def test_a_group_that_a_crash_lost_is_made_again_and_a_deleted_one_is_not(popper
     assert groups.find_used("g", now_ms) is not None
     groups.delete("g", now_ms)
     assert groups.find_used("g", now_ms) is None
-    assert groups.find("g", now_ms) is not None
+    assert groups.find_or_create("g", now_ms) is not None
     assert groups.find_used("g", now_ms) is not None
 
 

@@ -129,6 +129,12 @@ void dsp_note_arrival(struct dsp_table *table, int32_t slot);
 /* Remove and return the first slot of the list of arrivals; -1 if the list is empty. */
 int32_t dsp_take_arrival(struct dsp_table *table);
 
+/* Take slots[slot], which may be on it, off the list of arrivals. */
+void dsp_forget_arrival(struct dsp_table *table, int32_t slot);
+
+/* Take slots[slot], which must be on it, off the list of woken slots. */
+void dsp_forget_woken(struct dsp_table *table, int32_t slot);
+
 /* Put a slot on the list of woken slots, unless the list has it already: watched slots that got
  * units, in the order of their first unit. */
 void dsp_note_woken(struct dsp_table *table, int32_t slot);

@@ -337,9 +337,8 @@ class Store(StoreReader):
             self.pending.ask_for(1)
 
     def pulls(self, commit: Commit) -> Pulls:
-        """A new native reader, used until the store closes; its results equal the results of
-        `read`. `commit` receives (group, topic, queue id, queue offset, now_ms) of each offset that
-        a pull commits."""
+        """A new native reader with the results of `read`, used until the store closes. `commit`
+        receives (group, topic, queue id, queue offset, now_ms) of each offset a pull commits."""
         pulls = make_pulls(self.config, self._log, self._queues, self._lookup, commit)
         self.statistics.pulls.append(pulls)
         return pulls
@@ -355,16 +354,13 @@ class Store(StoreReader):
 
         `arrived` is called when queues have grown while the lane is `watched`: the caller has to
         call `notify_arrivals` soon. `appended` is called under SYNC_FLUSH when records were
-        appended: the caller has to call `commit` soon. `clock` returns epoch milliseconds; None:
-        the system's wall clock.
-        """
+        appended: the caller has to call `commit` soon. `clock`: the wall clock in epoch ms."""
 
         def dispatch(now_ms: int) -> None:
             if self._is_sync:
                 appended()
             else:
-                # Not once for each file that is made: the lane reports arrivals while watched, and
-                # else the tick does.
+                # Without listeners: the lane reports arrivals while watched, else the tick does.
                 self._run_dispatcher(now_ms)
             self._log.look_ahead()
 
@@ -384,8 +380,7 @@ class Store(StoreReader):
         self._queues.table.close_slots()
 
     def timer_deps(self) -> TimerDeps:
-        """Parts of the store for engine/timer/timer_batches.py alone, whose appends have the
-        results of `append`."""
+        """Parts of the store for the appends of engine/timer/timer_batches.py alone."""
 
         def written(now_ms: int) -> None:
             self._note_append(now_ms)
@@ -568,14 +563,12 @@ class Store(StoreReader):
             self._replicated.flushed_on(self._now_ms)
 
     def _dispatch(self, now_ms: int) -> None:
-        """Dispatch the records that readers may see, and call the listeners of the queues that have
-        grown."""
+        """Run the dispatcher, and call the listeners of the queues that have grown."""
         self._run_dispatcher(now_ms)
         self.notify_arrivals()
 
     def _run_dispatcher(self, now_ms: int) -> None:
-        """Dispatch the records that readers may see, without calls of listeners; no-op while the
-        log is being cut."""
+        """Dispatch the records that readers may see, without calls of listeners."""
         log = self._log
         if log.is_suspended:
             return  # the log is being cut, see truncation.py
@@ -594,8 +587,7 @@ class Store(StoreReader):
             self.notify_new_lives(now_ms)
 
     def notify_new_lives(self, now_ms: int) -> None:
-        """Call `on_unapplied_deletions` if the log proves deletions of topics that are not applied
-        yet."""
+        """Call `on_unapplied_deletions` if the log proves deletions that are not applied yet."""
         new_lives = self._dispatcher.new_lives
         new_lives.is_news = False
         if new_lives:

@@ -256,7 +256,7 @@ def nobody_is_asked_before(patch: Patch) -> None:
     patch.setattr(
         Candidate,
         "interval_ms",
-        lambda self: self._between(
+        lambda self: self._random_between(
             self.member.options.min_vote_interval_ms, self.member.options.max_vote_interval_ms
         ),
     )
@@ -264,7 +264,7 @@ def nobody_is_asked_before(patch: Patch) -> None:
     def on_tick(self: Candidate, now_ms: int) -> bool:
         found, term = self.round, self.member.term + 1
         if found is not None:
-            return now_ms >= found.started_ms + found.wait_ms and self._close(found, now_ms)
+            return now_ms >= found.started_ms + found.wait_ms and self._end_round(found, now_ms)
         if now_ms < max(self.next_ms, self.abstains_until_ms):
             return False
         self.next_ms = now_ms + self.interval_ms()

@@ -109,7 +109,7 @@ def test_a_disk_that_fails_makes_no_master(group: Group, monkeypatch: pytest.Mon
     def fails(*_: object) -> None:
         raise OSError(5, "input/output error")
 
-    monkeypatch.setattr(one.log._kept.file, "_add", fails)
+    monkeypatch.setattr(one.log._kept.file, "_write_line", fails)
     result = one.service.to_master(1, PAIR, 1)
     assert "epoch 1 cannot be recorded" in str(result.value)
     assert not one.service.is_master
@@ -157,7 +157,7 @@ def test_a_replica_whose_list_is_not_written_begins_anew(
         raise OSError(5, "input/output error")
 
     with monkeypatch.context() as trouble:
-        trouble.setattr(two.log._kept.file, "_add", fails)
+        trouble.setattr(two.log._kept.file, "_write_line", fails)
         two.service.to_replica(one.address, 1)
         group.settle(300)
         assert two.log.end == 0

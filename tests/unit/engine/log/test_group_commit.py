@@ -556,10 +556,10 @@ def test_a_close_that_fails_lets_go_of_the_folder(stores: Any, put: Any, monkeyp
     put(store)
     reached = store.max_log_offset
 
-    def damaged(_until: int, _now_ms: int) -> None:
+    def damaged(_now_ms: int) -> None:
         raise StoreError("the log is damaged")
 
-    monkeypatch.setattr(store._dispatcher, "run", damaged)
+    monkeypatch.setattr(store, "_run_dispatcher", damaged)
     store.close(NOW_MS)
     assert (stores.root / "abort").exists(), "the next start must look at the log"
     assert stores.open().max_log_offset == reached

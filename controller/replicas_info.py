@@ -26,11 +26,11 @@ REPLICAS_PER_STEP: Final = 256
 def in_steps(
     names: list[str],
     now: Callable[[], tuple[GroupTables, LivenessAt, int]],
-    response: Callable[[Decision | None], Deferred[Command]],
+    respond: Callable[[Decision | None], Deferred[Command]],
 ) -> Steps[Deferred[Command]]:
     """Make the answer with the state of the groups of these broker names, each as of its own step.
 
-    `now` returns (tables, liveness, term in which this controller leads, or NO_TERM). `response` is
+    `now` returns (tables, liveness, term in which this controller leads, or NO_TERM). `respond` is
     called once, with None if the term has changed between the steps; it checks that this controller
     surely leads, which is then true for each step, too.
     """
@@ -48,4 +48,4 @@ def in_steps(
             yield
     tables, liveness, now_term = now()
     bodies.append(registration.sync_state_data(tables, some, liveness).body)
-    return response(Decision(body=join_replicas_info(bodies)) if now_term == term else None)
+    return respond(Decision(body=join_replicas_info(bodies)) if now_term == term else None)

@@ -137,14 +137,14 @@ class ControllerRequests:
         (WAIT_MS). Never raises for a request's content: another code than CODES is refused with
         REQUEST_CODE_NOT_SUPPORTED, a malformed header or body with SYSTEM_ERROR.
         """
-        response = self._answers.get(request.code)
-        if response is None:
+        handler = self._answers.get(request.code)
+        if handler is None:
             text = f" request type {request.code} not supported"
             return Deferred.resolved(
                 new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
             )
         try:
-            return response(connection, request)
+            return handler(connection, request)
         except (BadHeader, BadBody) as error:
             remark = f"{type(error).__name__}: {error}"
             return Deferred.resolved(new_response(request, ResponseCode.SYSTEM_ERROR, remark))

@@ -74,8 +74,8 @@ def test_a_refusal_is_the_sentence(tmp_path: Path) -> None:
     ids=lambda line: repr(line[:3]) + str(len(line)),
 )
 def test_an_invalid_question_is_answered_with_an_error(tmp_path: Path, line: bytes) -> None:
-    response = served(tmp_path, lambda: response(tmp_path, line))
-    assert response == {"error": "the question cannot be understood"}
+    found = served(tmp_path, lambda: response(tmp_path, line))
+    assert found == {"error": "the question cannot be understood"}
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_asked_all_the_same(tmp_path: Path) -> None:

@@ -194,11 +194,11 @@ import asyncio, sys, uvloop
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.server import Server
-from turbopump.net.wire.command import response
+from turbopump.net.wire.command import new_response
 
 async def main():
     table = Dispatcher()
-    table.add(10, lambda request, *_: response(request, 0, body=request.body))
+    table.add(10, lambda request, *_: new_response(request, 0, body=request.body))
     server = Server(table, ServerOptions(max_connections=10_000), lambda: 0)
     print(await server.start("127.0.0.1", 0), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

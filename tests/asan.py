@@ -19,6 +19,8 @@ TESTS = [
     "tests/unit/pyx",
     "tests/unit/net/ha/test_ha_copy.py",
     "tests/unit/broker/traffic/test_fast_path.py",
+    "tests/unit/broker/traffic/test_native_holds.py",
+    "tests/property/queues/test_held_pulls.py",
     "tests/unit/broker/test_reentrancy.py",
     "tests/unit/broker/grpc/test_native_acks.py",
     "tests/unit/broker/grpc/test_native_receives.py",

@@ -53,6 +53,7 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import Progress
 from turbopump.net.config.config_file import write_back
 from turbopump.net.config.name_lookup import NameServerLookup
+from turbopump.net.ports.listening import start_io_threads, stop_io_threads
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -65,6 +66,7 @@ from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx.fast import Turn
+from turbopump.pyx.io_threads import IoThreads
 
 if TYPE_CHECKING:
     from turbopump.broker.grpc.front import GrpcFront
@@ -133,6 +135,7 @@ class BrokerNode:
         self._replicating: ReplicationSetup | None = None
         self._life = PreviousShutdown()
         self._confirmed = previous_shutdown.NOTHING
+        self._threads: IoThreads | None = None
         self._server: Server
         self._grpc: GrpcFront | None = None
         self._metrics: MetricsExporter
@@ -232,6 +235,7 @@ class BrokerNode:
             parts.push_async_callback(self._name_servers.stop)
             parts.push_async_callback(self._stop_replication)
             parts.callback(lambda: self.context.transactions.write_ops(self._now_ms()))
+            parts.callback(self._stop_threads)
             parts.push_async_callback(self._stop_serving)
             parts.callback(self.context.pop.waiters.release_all)
             parts.callback(self.context.held_pulls.release_all)
@@ -407,7 +411,11 @@ class BrokerNode:
         options = ServerOptions(
             idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
         )
-        self._server = server = Server(table, options, self._now_ms, self._begin_grpc(table))
+        self._threads = start_io_threads(config.io_threads)
+        parts.callback(self._stop_threads)
+        self._server = server = Server(
+            table, options, self._now_ms, self._begin_grpc(table), self._threads
+        )
         parts.push_async_callback(self._stop_serving)
         host = config.bind_address
         try:
@@ -475,7 +483,7 @@ class BrokerNode:
             call_later=lambda delay_ms, work: self._loop.call_later(delay_ms / 1_000, work),
             now_ms=self._now_ms,
         )
-        front = GrpcFront(self.context, backend)
+        front = GrpcFront(self.context, backend, self._threads)
         if not front.begin():
             return None
         self._grpc = front
@@ -500,6 +508,12 @@ class BrokerNode:
                 await self._grpc.stop()
         finally:
             await self._server.stop()
+
+    def _stop_threads(self) -> None:
+        """End the I/O threads, if there are any."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            stop_io_threads(threads)
 
     def _steady_ms(self) -> int:
         """Ms of the loop's monotonic clock."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
+from turbopump.pyx.io_threads import ThreadedTransport
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 from turbopump.pyx.socket_writing import SocketWriter
@@ -108,12 +109,14 @@ class FastConnection(SocketWriter):
         max_frame: int,
         turn: Turn | None = None,
         tls: TlsRecords | None = None,
+        threaded: ThreadedTransport | None = None,
     ) -> None:
         """Handle bytes natively, beginning with the next read: plain sends by the lane, plain pulls
         by `pulls` (None: all pulls go to Python).
 
         `host` is the peer's packed address, `descriptor` the socket's. Without `turn` each read is
-        answered at its end. `tls`: the connection is encrypted.
+        answered at its end. `tls`: the connection is encrypted. `threaded`: the transport whose I/O
+        thread writes all answers; None: the answers go to `descriptor`.
         """
 
     def end_fast(self) -> None:

@@ -33,6 +33,7 @@ from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.c_pulls cimport LANE_AT_END, LANE_FOUND, lane_found_outcome
 from turbopump.pyx.frame_memory cimport FrameMemory
 from turbopump.pyx.held cimport HeldRows
+from turbopump.pyx.io_threads cimport ThreadedTransport
 from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pops cimport Pops
 from turbopump.pyx.pulls cimport Pulls
@@ -140,10 +141,11 @@ cdef class FastConnection(SocketWriter):
 
     def go_fast(
         self, Lane lane not None, Pulls pulls, int descriptor, bytes host not None, area,
-        Py_ssize_t max_frame, Turn turn=None, TlsRecords tls=None
+        Py_ssize_t max_frame, Turn turn=None, TlsRecords tls=None, ThreadedTransport threaded=None
     ) -> None:
         """Handle bytes natively, beginning with the next read."""
         cdef Py_buffer view
+        self.threaded = threaded
         self.turn, self.tls = turn, tls
         self.lane, self.pulls = lane, pulls
         self.rows = None if pulls is None else pulls.keeper

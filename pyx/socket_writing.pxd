@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t
 
 from turbopump.pyx.c_held cimport held_owner
+from turbopump.pyx.io_threads cimport ThreadedTransport
 from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pending cimport Holder
 from turbopump.pyx.pulls cimport Pulls
@@ -30,6 +31,7 @@ cdef class SocketWriter(Holder):
     cdef public bint queued       # the transport has bytes to write
     cdef public bint sealing      # buffers wait for encryption: further writes must go after them
     cdef int descriptor
+    cdef ThreadedTransport threaded  # None: this thread writes to the descriptor
     cdef TlsRecords tls           # the session, None: plain TCP
     cdef bint ended               # the connection ended: no reads, no writes
     cdef bint muted               # the peer disconnected: no writes
@@ -42,5 +44,6 @@ cdef class SocketWriter(Holder):
     cdef int seal_one(self, bytes answers) except -1
     cdef int seal(self, list buffers) except -1
     cdef int put(self, bytes data) except -1
+    cdef int give_thread(self, Lane lane, Pulls pulls) except -1
     cdef int push(self, const uint8_t *bytes_, size_t size) except -1
     cdef bint is_queued(self) except -1

@@ -4,6 +4,11 @@ from turbopump.pyx.pending import Holder
 
 SEALED_MAX: int
 """Maximum bytes that are encrypted at once before they are sent: four TLS records."""
+JOINED_MAX: int
+"""Bytes of messages found, and their answer, that are copied for an I/O thread; more bytes stay in
+the log's mapping."""
+UNSENT_UNCHECKED: int
+"""Unsent bytes of an I/O thread up to which the connection's limits are not checked."""
 
 class SocketWriter(Holder):
     """The writing side of a connection. The stub of FastConnection lists the methods that the

@@ -13,7 +13,7 @@ end the connection, so `ended` is checked after it.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
 from turbopump.pyx.lane cimport Lane
@@ -22,6 +22,12 @@ from turbopump.pyx.pulls cimport Pulls
 
 SEALED_MAX = 64 << 10
 """Bytes encrypted before they are sent: four records."""
+JOINED_MAX = 64 << 10
+"""Bytes of messages found, and their answer, that are copied for an I/O thread; more bytes stay in
+the log's mapping."""
+UNSENT_UNCHECKED = 16 << 10
+"""Unsent bytes of an I/O thread up to which the connection's limits are not checked: a smaller
+number is not counted."""
 
 
 cdef class SocketWriter(Holder):
@@ -64,6 +70,8 @@ cdef class SocketWriter(Holder):
             rest += pulls.slices(0)
             lane.out_size = 0
             return self.seal(rest)
+        if self.threaded is not None:
+            return self.give_thread(lane, pulls)
         if not self.queued:
             pieces[0].iov_base, pieces[0].iov_len = lane.out, out_size
             for number in range(pulls.found.run_count):
@@ -85,6 +93,29 @@ cdef class SocketWriter(Holder):
             self.write_rest(rest)
         lane.out_size = 0
         return 0
+
+    cdef int give_thread(self, Lane lane, Pulls pulls) except -1:
+        """Pass the lane's answers and the messages found to the I/O thread; many bytes stay where
+        they are until they are sent."""
+        cdef size_t out_size = lane.out_size, size = out_size + pulls.found.size
+        cdef list rest
+        cdef bytes joined
+        cdef char *at
+        if size > JOINED_MAX:
+            rest = [PyBytes_FromStringAndSize(<char *>lane.out, <Py_ssize_t>out_size)]
+            rest += pulls.slices(0)
+            lane.out_size = 0
+            self.write_rest(rest)
+            return 0
+        joined = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size)
+        at = joined
+        memcpy(at, lane.out, out_size)
+        at += out_size
+        for number in range(pulls.found.run_count):
+            memcpy(at, pulls.found.runs[number].at, pulls.found.runs[number].size)
+            at += pulls.found.runs[number].size
+        lane.out_size = 0
+        return self.put(joined)
 
     cdef int write(self, const uint8_t *answers, size_t size) except -1:
         """Write to the socket, and the rest to the transport. The bytes may be the lane's answers:
@@ -129,6 +160,11 @@ cdef class SocketWriter(Holder):
 
     cdef int push(self, const uint8_t *bytes_, size_t size) except -1:
         cdef ssize_t sent = 0
+        if self.threaded is not None:
+            if self.threaded.unsent() <= UNSENT_UNCHECKED:
+                return self.threaded.put(bytes_, size)
+            self.write_rest([PyBytes_FromStringAndSize(<char *>bytes_, <Py_ssize_t>size)])
+            return 0
         if not self.is_queued():
             # If the socket is full or broken, the transport finds out which.
             sent = max(0, send(self.descriptor, bytes_, size, MSG_NOSIGNAL | MSG_DONTWAIT))

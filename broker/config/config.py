@@ -39,10 +39,12 @@ from turbopump.engine.keys import (
 )
 from turbopump.net.allocation.shares import MachineRooms
 from turbopump.net.config.node_config import NodeConfig
+from turbopump.net.ports.listening import BY_CORES
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
 from turbopump.net.wire.java_properties import ConfigError, parse_properties
 from turbopump.net.wire.names import TRACE_TOPIC
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+from turbopump.pyx.io_threads import THREADS_MAX
 
 MAX_QUEUES_OF_TOPIC: Final = 65_536
 """Maximum queues per topic: bounds the offset tables and the size of a route."""
@@ -90,12 +92,7 @@ class BrokerConfig(NodeConfig):
         rocketmq=OF_MACHINE,
     )
     bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")
-    listen_port: int = key(
-        "listenPort",
-        PORT,
-        10911,
-        "Port for clients; 0: a free port.",
-    )
+    listen_port: int = key("listenPort", PORT, 10911, "Port for clients; 0: a free port.")
     grpc_server_port: int = key(
         "grpcServerPort",
         between(NO_GRPC, 65_535),
@@ -108,6 +105,14 @@ class BrokerConfig(NodeConfig):
         BOOLEAN,
         True,
         "Serve gRPC at listenPort, too: a connection's first bytes show its protocol.",
+        rocketmq=OURS,
+    )
+    io_threads: int = key(
+        "ioThreads",
+        between(BY_CORES, THREADS_MAX),
+        BY_CORES,
+        "Threads that read and write clients' connections; 0: none; -1: half of the cores, at most "
+        "8, none on one or two cores.",
         rocketmq=OURS,
     )
     vip_port_enable: bool = key(
@@ -398,11 +403,7 @@ class BrokerConfig(NodeConfig):
         "Whether timers, messages with a delivery time, are accepted.",
     )
     timer_max_delay_sec: int = key(
-        "timerMaxDelaySec",
-        COUNT,
-        3 * 24 * 3600,
-        "Maximum delay of a timer, in seconds.",
-        live=True,
+        "timerMaxDelaySec", COUNT, 3 * 24 * 3600, "Maximum delay of a timer, in seconds.", live=True
     )
     timer_congest_num_each_slot: int = key(
         "timerCongestNumEachSlot",

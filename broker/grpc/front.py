@@ -21,6 +21,7 @@ from turbopump.net.messaging.messaging import Messaging
 from turbopump.net.messaging.routes import endpoints_at
 from turbopump.net.wire.hosts import join
 from turbopump.pyx.grpc_lane import GrpcLane
+from turbopump.pyx.io_threads import IoThreads
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,10 @@ class GrpcFront:
     """The gRPC server of a broker with its services: messaging, health, reflection. Loop thread
     only; call `begin`, then perhaps `start`, at last `stop`."""
 
-    def __init__(self, broker: BrokerContext, backend: BrokerRequestBackend) -> None:
+    def __init__(
+        self, broker: BrokerContext, backend: BrokerRequestBackend, threads: IoThreads | None
+    ) -> None:
+        """`threads` read and write the connections of a separate port; None: the loop does."""
         self._broker = broker
         self._health = Health((SERVICE,), lambda: broker.role.is_known and not broker.shutting_down)
         broker.role.on_change.append(self._health.changed)
@@ -39,7 +43,9 @@ class GrpcFront:
         reflection = Reflection((SERVICE, HEALTH), partial(files, names))
         plain = SimpleCalls(broker, self._messaging)
         lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
-        self.server = GrpcServer(methods | reflection.methods, tls=broker.config.tls, lane=lane)
+        self.server = GrpcServer(
+            methods | reflection.methods, tls=broker.config.tls, lane=lane, threads=threads
+        )
         """The server to which the broker's own port passes gRPC connections."""
         self.address = ""
         """Address `host:port` for clients, by brokerIP1; empty before `start`; the owner may set

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from turbopump.engine.types import Buffer
-from turbopump.net.transport.server import begin_to_serve
+from turbopump.net.ports.listening import Listener, listen
 from turbopump.net.wire.hosts import join, split
 
 logger = logging.getLogger(__name__)
@@ -83,22 +83,15 @@ class Sockets:
         self._open: dict[int, _Connection] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._numbers = 0
-        self._server: asyncio.Server | None = None
+        self._server: Listener | None = None
 
     async def listen(self, host: str, port: int) -> int:
         """Open the port for replicas on the local address `host` (port 0: a free one); return the
         port. Raises OSError."""
-        listener = await self._loop.create_server(
-            lambda: _Connection(self, self.next_number()),
-            host,
-            port,
-            backlog=BACKLOG,
-            reuse_address=True,
-            start_serving=False,
+        self._server = await listen(
+            lambda: _Connection(self, self.next_number()), host, port, BACKLOG, None
         )
-        await begin_to_serve(listener)
-        self._server = listener
-        return int(listener.sockets[0].getsockname()[1])
+        return self._server.address[1]
 
     async def stop(self) -> None:
         """Close the port and every connection, and wait until they are closed; unsent bytes are

@@ -15,7 +15,7 @@ from typing import Any
 from turbopump.broker.config.kinds import MetricsExporterType
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
-from turbopump.net.transport.scrape import ScrapeServer
+from turbopump.net.ports.scrape import ScrapeServer
 from turbopump.net.wire.hosts import join
 
 logger = logging.getLogger(__name__)

@@ -16,13 +16,14 @@ from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.hub import GrpcHub
 from turbopump.net.grpc.opening import GrpcOpening
 from turbopump.net.grpc.options import GrpcOptions
+from turbopump.net.ports.listening import Listener, listen
 from turbopump.net.transport.hub import HTTP2
 from turbopump.net.transport.options import TlsSettings
-from turbopump.net.transport.server import begin_to_serve
 from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.transport.tls import TlsSession
 from turbopump.pyx.grpc_lane import GrpcLane
 from turbopump.pyx.h2 import library
+from turbopump.pyx.io_threads import IoThreads
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +49,18 @@ class GrpcServer:
         options: GrpcOptions | None = None,
         tls: TlsSettings | None = None,
         lane: GrpcLane | None = None,
+        threads: IoThreads | None = None,
     ) -> None:
         """`options` None: the defaults. `tls` is for the port that `start` opens; None: that port
-        is plain. `lane` serves plain calls natively; None: Python serves all."""
+        is plain. `lane` serves plain calls natively; None: Python serves all. `threads` read and
+        write the connections of that port; None: the loop does."""
+        self._threads = threads
         self._lane = lane
         self._methods = methods
         self._options = options or GrpcOptions()
         self._tls = ServerTls(tls, [HTTP2])
         self._hub: GrpcHub | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     def begin(self) -> None:
         """Begin to accept connections that are handed over; to be called once before `take`, unless
@@ -73,18 +77,16 @@ class GrpcServer:
             self.begin()
         hub = self._hub
         assert hub is not None, "it has begun"
-        listener = await hub.loop.create_server(
+        listener = await listen(
             lambda: GrpcOpening(hub, self._tls),
             host,
             port,
-            backlog=self._options.backlog,
-            reuse_address=True,
-            start_serving=False,
+            self._options.backlog,
+            self._threads,
         )
-        await begin_to_serve(listener)
         self._listener = listener
         self._tls.start_looking()
-        return int(self._listener.sockets[0].getsockname()[1])
+        return listener.address[1]
 
     @property
     def open(self) -> int:

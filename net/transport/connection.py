@@ -44,6 +44,7 @@ from turbopump.net.wire.command import (
 from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.pyx.fast import READ_COUNTED_OVER, TURN_REQUESTS
 from turbopump.pyx.frame import find_frames
+from turbopump.pyx.io_threads import ThreadedTransport
 
 logger = logging.getLogger(__name__)
 
@@ -116,12 +117,10 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the hub. If a write had failed (`exc` is an OSError), the bytes that the peer had
         sent are handled first, in later turns of the loop."""
-        descriptor = -1
-        if self._transport is not None and self.is_ready and isinstance(exc, OSError):
-            descriptor = self._transport.get_extra_info("socket").fileno()
-        self._transport = None
+        drains = self.is_ready and isinstance(exc, OSError)
+        transport, self._transport = self._transport, None
         self._forget_unsent()
-        if descriptor < 0 or not self.drain_socket(descriptor):
+        if transport is None or not drains or not self.drain_socket(transport):
             self._end()
 
     def _end(self) -> None:
@@ -430,6 +429,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._hub.options.max_frame,
             gate.turn,
             self._tls,
+            transport if isinstance(transport, ThreadedTransport) else None,
         )
         self.in_read = False
         self.slow_since = 0.0

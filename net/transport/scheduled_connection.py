@@ -7,6 +7,7 @@ base class of Connection, which has the rest.
 Tests: tests/integration/transport/test_transport_last_words.py
 """
 
+import asyncio
 from functools import partial
 from typing import Final
 
@@ -18,6 +19,7 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.socket_drain import SocketDrain
 from turbopump.net.wire.command import Command, WireError
 from turbopump.pyx.fast import TURN_REQUESTS, FastConnection
+from turbopump.pyx.io_threads import ThreadedTransport
 
 _TURN: Final = 4
 _STEPS: Final = 8
@@ -158,11 +160,11 @@ class ScheduledConnection(FastConnection):
             self._hub.area.hold(self._work, 0)
             self._work.steps.close()
 
-    def drain_socket(self, descriptor: int) -> bool:
-        """Handle the bytes that a peer which is gone had sent, read from a duplicate of
-        `descriptor`, in turns with other connections' requests. Returns at once; answers are
-        dropped, and the connection ends after the last byte. False, and logged: the bytes cannot be
-        read, nothing was begun.
+    def drain_socket(self, transport: asyncio.Transport) -> bool:
+        """Handle the bytes that a peer which is gone had sent and that `transport` did not pass on,
+        in turns with other connections' requests. Returns at once; answers are dropped, and the
+        connection ends after the last byte. False, and logged: the bytes cannot be read, nothing
+        was begun.
 
         A client that leaves closes without waiting for answers, and the loop stops reading at the
         first write that fails: the Go client's last commits, not marked one-way, would be lost.
@@ -171,7 +173,10 @@ class ScheduledConnection(FastConnection):
             holder = _Holder(self)
             self._hub.area.hold(holder, DRAIN_COST)
             self._drain_holder = holder
-            self._drain = SocketDrain(descriptor)
+            unread = b""
+            if isinstance(transport, ThreadedTransport):
+                unread = transport.take_unread()
+            self._drain = SocketDrain(transport.get_extra_info("socket").fileno(), unread)
         except (OSError, WireError) as error:
             self._hub.log_problem(f"the last bytes of {self.peer.address} are not read: {error}")
             self.end_drain()

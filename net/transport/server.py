@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 from weakref import WeakSet
 
+from turbopump.net.ports.listening import Listener, listen
 from turbopump.net.transport.connection import GO_AWAY_SINCE_VERSION, Connection
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.hub import HTTP2, Gate, Hub, Swept, ToTls, Upgrade
@@ -24,6 +25,7 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_response
+from turbopump.pyx.io_threads import IoThreads
 
 logger = logging.getLogger(__name__)
 
@@ -39,17 +41,6 @@ _REFUSAL = "[REJECTREQUEST]too many connections, the limit is {}"
 _GO_AWAY = "please go away"
 
 
-async def begin_to_serve(listener: asyncio.Server) -> None:
-    """Accept connections on the bound ports of a server made with `start_serving=False`. If that
-    fails or is cancelled, the ports are closed: the loop's `create_server` would leave them open.
-    Raises OSError."""
-    try:
-        await listener.start_serving()
-    except BaseException:
-        listener.close()
-        raise
-
-
 class Server:
     """Serves a dispatcher on the ports that `start` opens. Loop thread only.
 
@@ -57,7 +48,7 @@ class Server:
     handlers receive as `now_ms`: epoch time in a broker, whose messages have it, monotonic time in
     a name server and a controller, which measure signs of life. The server itself measures all
     times of connections by the loop's monotonic clock. `upgrade` serves peers that speak HTTP/2;
-    None: they are closed.
+    None: they are closed. `threads` read and write the connections; None: the loop does.
     """
 
     def __init__(
@@ -66,14 +57,16 @@ class Server:
         options: ServerOptions | None,
         handler_clock_ms: Callable[[], int],
         upgrade: Upgrade | None = None,
+        threads: IoThreads | None = None,
     ) -> None:
         self._dispatcher = dispatcher
+        self._threads = threads
         self._options = options or ServerOptions()
         self._upgrade = upgrade
         self._tls = ServerTls(self._options.tls, () if upgrade is None else [HTTP2])
         self._handler_clock_ms = handler_clock_ms
         self._hub: _ServerHub | None = None
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
 
     @property
     def peers(self) -> set[Peer]:
@@ -104,20 +97,18 @@ class Server:
                 self._tls,
                 self._upgrade,
             )
-        listener = await loop.create_server(
+        listener = await listen(
             lambda: Connection(hub, dispatcher=dispatcher, gate=gate),
             host,
             port,
-            backlog=self._options.backlog,
-            reuse_address=True,
-            start_serving=False,
+            self._options.backlog,
+            self._threads,
         )
-        await begin_to_serve(listener)
         if self._hub is None:
             self._hub = hub
             hub.start_sweeping()
         self._listeners.append(listener)
-        return int(listener.sockets[0].getsockname()[1])
+        return listener.address[1]
 
     async def stop(self) -> None:
         """Close the ports, answer new requests with GO_AWAY, wait up to stop_grace_ms for pending

@@ -2,6 +2,8 @@
 
 Owns a duplicate of the socket's descriptor, so that unread bytes can be read after the loop has
 closed the original. It must never write.
+
+Tests: tests/integration/transport/test_transport_last_words.py
 """
 
 import os
@@ -16,9 +18,11 @@ class SocketDrain:
     """The unread bytes of a socket whose peer is gone, read from a duplicate of its descriptor. The
     constructor raises OSError if the descriptor cannot be duplicated; `close` must be called."""
 
-    __slots__ = ("_descriptor", "_left")
+    __slots__ = ("_descriptor", "_left", "_unread")
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, unread: bytes) -> None:
+        """`unread`: bytes that were read from the socket before and not handled."""
+        self._unread = memoryview(unread)
         # The limit of connections leaves room for this descriptor: the loop closes the other right
         # after.
         self._descriptor = os.dup(descriptor)
@@ -27,6 +31,11 @@ class SocketDrain:
     def read_into(self, room: memoryview) -> int:
         """Read unread bytes into `room`; returns their number. 0: all bytes were read, or reading
         failed, or READS_MAX reads were made."""
+        if self._unread:
+            size = min(len(self._unread), len(room))
+            room[:size] = self._unread[:size]
+            self._unread = self._unread[size:]
+            return size
         if self._left == 0:
             return 0
         self._left -= 1

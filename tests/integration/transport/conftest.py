@@ -1,8 +1,9 @@
-"""Servers and raw peers on the loopback interface, on both kinds of loop."""
+"""Servers and raw peers on the loopback interface, on both kinds of loop and with I/O threads."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import uvloop
 
 from turbopump.engine.deferred import Deferred
+from turbopump.net.ports.listening import start_io_threads, stop_io_threads
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
@@ -18,6 +20,7 @@ from turbopump.net.wire.command import Command, decode, encode, new_request, new
 
 ECHO, HOLD, FAIL = 10, 11, 12
 TIME_LIMIT = 60
+IO_THREADS = ContextVar("number of I/O threads of servers", default=0)
 
 
 @dataclass
@@ -99,7 +102,8 @@ class Raw:
 @contextlib.asynccontextmanager
 async def serving(options: ServerOptions | None = None) -> AsyncIterator[Served]:
     table = Dispatcher()
-    server = Server(table, options, lambda: 5)
+    threads = start_io_threads(IO_THREADS.get())
+    server = Server(table, options, lambda: 5, threads=threads)
     served = Served(server, "", table)
 
     def echo(request: Command, *_: Any) -> Command:
@@ -122,6 +126,8 @@ async def serving(options: ServerOptions | None = None) -> AsyncIterator[Served]
         yield served
     finally:
         await server.stop()
+        if threads is not None:
+            stop_io_threads(threads)
 
 
 @contextlib.asynccontextmanager
@@ -166,12 +172,13 @@ async def listening(
         await server.wait_closed()
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
+@pytest.fixture(params=["uvloop", "asyncio", "threads"])
 def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a test's coroutine on a loop of its own."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+    """Run a test's coroutine on a loop of its own; with `threads`, servers have I/O threads."""
+    factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
 
     def runner(coroutine: Coroutine[Any, Any, None]) -> None:
+        IO_THREADS.set(2 if request.param == "threads" else 0)
         with asyncio.Runner(loop_factory=factory) as loop:
             loop.run(asyncio.wait_for(coroutine, TIME_LIMIT))
 

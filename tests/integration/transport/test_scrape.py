@@ -7,8 +7,8 @@ import pytest
 import uvloop
 from tests.integration.transport.conftest import TIME_LIMIT
 
-from turbopump.net.transport import scrape
-from turbopump.net.transport.scrape import CONNECTIONS_MAX, HEAD_MAX, ScrapeServer
+from turbopump.net.ports import scrape
+from turbopump.net.ports.scrape import CONNECTIONS_MAX, HEAD_MAX, ScrapeServer
 
 pytestmark = pytest.mark.integration
 

@@ -10,11 +10,11 @@ import pytest
 
 from turbopump.broker.ha.sockets import Sockets
 from turbopump.net.grpc.server import GrpcServer
+from turbopump.net.ports.scrape import ScrapeServer
 from turbopump.net.transport import server
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
-from turbopump.net.transport.scrape import ScrapeServer
 from turbopump.net.wire.command import Command, encode, new_request, new_response
 
 ECHO, HOLD, LARGE = 10, 11, 20
@@ -86,7 +86,7 @@ def test_unsent_bytes_of_all_peers_are_bounded(run, serve, talk, caplog) -> None
                 await served.until(lambda: len(served.held) == len(slow))
                 while served.held:
                     request, later = served.held.pop()
-                    later.resolve(new_response(request, 0, body=bytes(8192 * KB)))
+                    later.resolve(new_response(request, 0, body=bytes(6144 * KB)))
                     await served.alive()
                     reader.send(Command(ECHO, opaque=2))
                     assert (await reader.answer()).opaque == 2

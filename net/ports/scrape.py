@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
-from turbopump.net.transport.server import begin_to_serve
+from turbopump.net.ports.listening import begin_to_serve
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Listening ports: accepted connections, and the HTTP port of metrics."""

@@ -1,0 +1,61 @@
+"""I/O threads of csrc/io_thread.h, and their rings."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "byte_ring.h" nogil:
+    struct byte_ring:
+        pass
+    struct ring_record:
+        uint32_t size
+        uint32_t kind
+        void *owner
+        int64_t number
+    void ring_push(byte_ring *ring, ring_record *record, size_t size)
+    int ring_wait_room(byte_ring *ring)
+    const ring_record *ring_peek(byte_ring *ring)
+    void ring_pop(byte_ring *ring, const ring_record *record)
+    int ring_take_waiting(byte_ring *ring)
+    uint8_t *ring_payload(const ring_record *record)
+
+cdef extern from "io_thread.h" nogil:
+    enum:
+        IO_WRITE_MAX
+        IO_DATA
+        IO_EOF
+        IO_PROGRESS
+        IO_CLOSED
+        IO_ADD
+        IO_WRITE
+        IO_WRITE_MORE
+        IO_WRITE_FROM
+        IO_RESUME
+        IO_END_WRITES
+        IO_CLOSE
+        IO_ABORT
+        IO_FORGET
+    const uint64_t IO_NO_NOTICE
+    struct io_waker:
+        int descriptor
+    struct io_connection:
+        pass
+    struct io_thread:
+        io_waker waker
+        byte_ring events
+        byte_ring commands
+        int has_waiting
+    int io_waker_init(io_waker *waker)
+    void io_wake(io_waker *waker)
+    int io_start(io_thread *thread, io_waker *loop)
+    void io_stop(io_thread *thread)
+    io_connection *io_open(int descriptor, void *owner)
+    int io_command(io_thread *thread, uint32_t kind, io_connection *connection)
+    ring_record *io_write(io_thread *thread, uint32_t kind, io_connection *connection, size_t size)
+    int io_write_from(io_thread *thread, io_connection *connection, const void *at, size_t size)
+    int io_notice(io_connection *connection, uint64_t position)
+    int io_take(io_connection *connection, uint64_t size)
+    uint64_t io_sent(const io_connection *connection)
+    void io_pause(io_connection *connection, int paused)
+    void io_keep_many(io_thread *thread, int keeps_many)
+    int io_loop_sleep(io_waker *loop, io_thread *threads, int count)
+    int64_t io_cpu_ns(const io_thread *thread)

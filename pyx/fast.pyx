@@ -157,6 +157,8 @@ cdef class FastConnection(SocketWriter):
         PyBuffer_Release(&view)
         if tls is not None:
             tls.use(self.scratch)
+        elif threaded is not None:
+            threaded.read = read_plain
         self.fast = True
 
     def end_fast(self) -> None:
@@ -210,11 +212,15 @@ cdef class FastConnection(SocketWriter):
 
     def buffer_updated(self, Py_ssize_t nbytes):
         """Handle all bytes read, then write all answers at once."""
+        self.on_bytes(nbytes)
+
+    cdef int on_bytes(self, Py_ssize_t nbytes) except -1:
+        """Handle the bytes in the memory of `get_buffer`."""
         if not self.fast:
             self.slow_read(nbytes)
-            return
+            return 0
         if self.ended:
-            return
+            return 0
         self.touched = True
         self.turn_left, self.given, self.noted = TURN_REQUESTS, 0, 0
         if self.tls is None:
@@ -225,6 +231,20 @@ cdef class FastConnection(SocketWriter):
             self.decrypt()
         if nbytes > <Py_ssize_t>READ_COUNTED_OVER and not self.ended:
             self.took(nbytes)
+        return 0
+
+    cdef size_t read_part(self, const uint8_t *at, size_t size) except? 0:
+        """Handle bytes that an I/O thread read; returns their number, 0: `get_buffer` has to give
+        the memory."""
+        cdef size_t part
+        if self.ended or self.direct or not self.fast:
+            return 0
+        part = min(size, <size_t>(len(self.scratch) - self.have))
+        if self.have:
+            memcpy(self.memory, self.own.memory, <size_t>self.have)
+        memcpy(self.memory + self.have, at, part)
+        self.on_bytes(<Py_ssize_t>part)
+        return part
 
     def go_on(self) -> None:
         """Handle the bytes that waited until the peer read its answers."""
@@ -559,3 +579,6 @@ cdef class FastConnection(SocketWriter):
             memmove(self.own.memory, memory + at, <size_t>left)
         return 0
 
+
+cdef size_t read_plain(object connection, const uint8_t *at, size_t size) except? 0:
+    return (<FastConnection>connection).read_part(at, size)

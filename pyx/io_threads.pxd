@@ -36,11 +36,16 @@ cdef class IoThreads:
     cdef void end_threads(self) noexcept
 
 
+# Handles bytes of a transport's protocol natively; returns their number, 0: use buffer_updated.
+ctypedef size_t (*native_read)(object protocol, const uint8_t *at, size_t size) except? 0
+
+
 cdef class ThreadedTransport:
     cdef IoThreads threads
     cdef io_thread *thread
     cdef io_connection *connection  # not to be used when `lost`
     cdef int number               # of the thread
+    cdef native_read read         # of the protocol, NULL: it has none
     cdef object protocol, get_room, on_read, socket, peername
     cdef uint64_t queued          # bytes that were ever written
     cdef Py_ssize_t high, low

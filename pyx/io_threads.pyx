@@ -316,6 +316,10 @@ cdef class ThreadedTransport:
         cdef Py_buffer room
         cdef size_t taken = 0, part
         while taken < size and not self.paused and not self.closing:
+            part = 0 if self.read == NULL else self.read(self.protocol, at + taken, size - taken)
+            taken += part
+            if part:
+                continue
             PyObject_GetBuffer(self.get_room(-1), &room, PyBUF_SIMPLE | PyBUF_WRITABLE)
             part = min(size - taken, <size_t>room.len)
             memcpy(room.buf, at + taken, part)
@@ -568,7 +572,7 @@ cdef class ThreadedTransport:
 
     def set_protocol(self, protocol) -> None:
         """Let `protocol`, a BufferedProtocol, get the bytes from now on."""
-        self.protocol = protocol
+        self.protocol, self.read = protocol, NULL
         self.get_room, self.on_read = protocol.get_buffer, protocol.buffer_updated
 
     def get_extra_info(self, name, default=None):

@@ -17,7 +17,14 @@ from turbopump.net.transport.errors import (
     TooManyCalls,
 )
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
-from turbopump.net.wire.command import FRAME_MAX, Codec, Command, new_request, new_response
+from turbopump.net.wire.command import (
+    FRAME_MAX,
+    Codec,
+    Command,
+    encode,
+    new_request,
+    new_response,
+)
 
 ECHO, HOLD, FAIL, BACK = 10, 11, 12, 13
 
@@ -196,7 +203,8 @@ def test_a_notice_does_not_overtake_the_answer(run, serve, talk) -> None:
                 return new_response(request, 0)
 
             served.table.add(34, heartbeat)
-            raw.send(Command(34, opaque=5), Command(34, opaque=6))
+            both = [*encode(Command(34, opaque=5)), *encode(Command(34, opaque=6))]
+            raw.send(b"".join(both))
             codes = [(await raw.answer()).code for _ in range(4)]
             assert codes == [0, 0, 40, 40]
 

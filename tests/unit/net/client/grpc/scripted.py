@@ -35,6 +35,8 @@ class ScriptedServer:
         """Whether the server answers no settings."""
         self.calls: list[tuple[str, Any]] = []
         """Names and requests of the calls."""
+        self.metadata: list[tuple[str, dict[bytes, bytes]]] = []
+        """Names and metadata of the calls and streams."""
         self.open = 0
         """Channels that are open."""
 
@@ -47,15 +49,15 @@ class ScriptedServer:
         self.open -= 1
 
     async def stream(
-        self, _path: str, _metadata: object, on_message: Any, _on_over: object
+        self, path: str, metadata: Any, on_message: Any, _on_over: object
     ) -> ScriptedStream:
+        self.metadata.append((path.rpartition("/")[2], dict(metadata)))
         await asyncio.sleep(0)
         return ScriptedStream(self, on_message)
 
-    async def call(
-        self, path: str, request: bytes, _metadata: object, _timeout_ms: int
-    ) -> list[bytes]:
+    async def call(self, path: str, request: bytes, metadata: Any, _timeout_ms: int) -> list[bytes]:
         name = path.rpartition("/")[2]
+        self.metadata.append((name, dict(metadata)))
         self.calls.append((name, message_class(f"{name}Request").FromString(request)))
         await asyncio.sleep(0)
         response: dict[str, Any] = {"status": {"code": Code.OK}}

@@ -267,21 +267,22 @@ class EndpointSession:
     # Callbacks of the stream.
 
     def _on_command(self, message: bytes) -> None:
-        """Handle a command of the stream: the answer to the settings; others are ignored. Raises
-        GrpcError."""
+        """Handle a command of the stream: the answer to the settings, or a status alone, with which
+        a server refuses the client; others are ignored. Raises GrpcError."""
         try:
             command = _Command.FromString(message)
         except DecodeError:
             text = "a command that is no message came over the stream of settings"
             raise GrpcError(GrpcCode.INTERNAL, text) from None
         answered = self._answered
-        if command.WhichOneof("kind") != "settings" or answered is None or answered.done():
+        kind = command.WhichOneof("kind")
+        if kind not in ("settings", None) or answered is None or answered.done():
             return
         if command.HasField("status") and command.status.code != Code.OK:
             answered.set_exception(
                 BrokerError(command.status.code, command.status.message, self.address)
             )
-        else:
+        elif kind is not None:
             answered.set_result(command.settings)
 
     def _on_stream_end(self, error: Exception | None) -> None:

@@ -21,7 +21,8 @@ class ScriptedStream:
 
     def send(self, message: bytes) -> None:
         if not self._server.is_silent:
-            asyncio.get_running_loop().call_soon(self._on_message, message)
+            answer = self._server.refusal or message
+            asyncio.get_running_loop().call_soon(self._on_message, answer)
 
     def end(self) -> None:
         self.has_ended = True
@@ -33,6 +34,8 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.is_silent = False
         """Whether the server answers no settings."""
+        self.refusal = b""
+        """The encoded command that answers settings; empty: they are accepted."""
         self.calls: list[tuple[str, Any]] = []
         """Names and requests of the calls."""
         self.metadata: list[tuple[str, dict[bytes, bytes]]] = []

@@ -10,8 +10,10 @@ from tests.unit.net.client.grpc.scripted import ScriptedServer
 
 from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
 from turbopump.net.client.credentials import Credentials
-from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument
+from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.producer import Producer
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.signature import signed_metadata
 
 ENDPOINTS = "127.0.0.1:8081"
@@ -164,3 +166,18 @@ def test_without_credentials_no_metadata_is_added(server: ScriptedServer) -> Non
 def test_credentials_that_metadata_cannot_hold(given: Credentials, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason):
         Producer(endpoints=ENDPOINTS, client_options=options(credentials=given))
+
+
+def test_a_refusal_of_the_client_is_a_status_alone(server: ScriptedServer) -> None:
+    """RocketMQ's proxy sends it before it ends the stream."""
+    status = {"code": Code.UNAUTHORIZED, "message": "check signature failed."}
+    server.refusal = message_class("TelemetryCommand")(status=status).SerializeToString()
+
+    async def story() -> None:
+        made = Producer(endpoints=ENDPOINTS, client_options=options())
+        with pytest.raises(BrokerError, match="40100: check signature failed") as caught:
+            await made.start()
+        assert caught.value.code == Code.UNAUTHORIZED
+        await nothing_is_left(server)
+
+    play(story())

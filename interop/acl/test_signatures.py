@@ -407,6 +407,20 @@ def test_commands(cluster: Cluster, tmp_path: Path) -> None:
     assert missing.returncode == 1 and "16: username cannot be null." in missing.stderr, missing
 
 
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_load(cluster: Cluster, batch: int) -> None:
+    load = ["bench", "producer", "-t", TOPIC, "-w", "4", "-q", "2000", "-k", "true", "--json"]
+    load += ["-b", str(batch)]
+    secret = {"TURBOPUMP_SECRET_KEY": ALICE.secret_key}
+    signed = command(cluster, *load, "--access-key", "alice", **secret)
+    assert signed.returncode == 0, signed
+    report = json.loads(signed.stdout)
+    assert report["workload"]["signed"] is True
+    assert report["errors"] == {} and report["messages"] >= 2_000, report
+    wrong = command(cluster, *load, "--access-key", "alice", TURBOPUMP_SECRET_KEY="another")
+    assert wrong.returncode == 1, wrong
+
+
 def test_the_spark_sink(cluster: Cluster) -> None:
     rows = pa.RecordBatch.from_pylist([{"body": b"row"}])
     target = Target(cluster.namesrv, TOPIC, "spark", False, 30_000, 4, ALICE)

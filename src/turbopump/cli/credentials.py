@@ -90,6 +90,13 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
     return signing
 
 
+def add_options(program: typer.Typer) -> None:
+    """Add the three options to all commands of `program`, which are registered already."""
+    for registered in program.registered_commands:
+        assert registered.callback is not None
+        registered.callback = with_credentials(registered.callback)
+
+
 def chosen_credentials() -> "Credentials | None":
     """Return the credentials that the options of the running command name; None: the command has no
     such option, or none was given, and clients take the environment's."""

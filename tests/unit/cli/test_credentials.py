@@ -147,15 +147,21 @@ def test_all_commands_of_clients_have_the_options() -> None:
 
     wanted = {"--access-key", "--secret-key", "--credentials"}
     admin: Any = typer.main.get_command(app)
-    commands = [("send",), ("consume",), ("top",)]
+    commands = [("send",), ("consume",), ("top",), ("bench", "producer")]
     commands += [("admin", name) for name in admin.commands["admin"].commands]
     assert len(commands) > 45
     assert [words for words in commands if not options_of(*words) >= wanted] == []
     assert not options_of("broker") & wanted
 
 
-def test_the_load_generator_refuses_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["consumer", "mixed"])
+def test_the_load_generator_signs_no_pulls(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURBOPUMP_ACCESS_KEY", "alice")
     monkeypatch.setenv("TURBOPUMP_SECRET_KEY", "s3cret")
-    with pytest.raises(UserError, match="the load generator does not sign: unset TURBOPUMP_ACCESS"):
-        app(["bench", "producer", "-t", "T"], standalone_mode=False)
+    with pytest.raises(UserError, match="the load generator signs sends of fixed bodies alone"):
+        app(["bench", kind, "-t", "T"], standalone_mode=False)
+
+
+def test_a_signed_load_needs_credentials() -> None:
+    with pytest.raises(UserError, match="-a true needs the credentials that sign"):
+        app(["bench", "producer", "-t", "T", "-a", "true"], standalone_mode=False)

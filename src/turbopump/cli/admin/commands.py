@@ -16,7 +16,7 @@ from turbopump.cli.admin import messages as admin_messages
 from turbopump.cli.admin import nodes as admin_nodes
 from turbopump.cli.admin import reading as admin_reading
 from turbopump.cli.admin import topics as admin_topics
-from turbopump.cli.credentials import with_credentials
+from turbopump.cli.credentials import add_options
 
 app = typer.Typer(
     help="mqadmin's commands, with its names, option letters and columns.",
@@ -37,6 +37,4 @@ MODULES = (
 """The modules with commands, in the order of the help."""
 for module in MODULES:
     module.register(app)
-for registered in app.registered_commands:
-    assert registered.callback is not None
-    registered.callback = with_credentials(registered.callback)
+add_options(app)

@@ -291,7 +291,7 @@ def test_it_goes_on_while_a_connection_is_left(
         (["producer", "--rate", "1e12"], "rate"),
         (["producer", "--in-flight", "100000"], "in flight"),
         (["producer", "-m", "true"], "traces"),
-        (["producer", "-a", "true"], "signatures"),
+        (["producer", "-a", "true"], "needs the credentials"),
         (["producer", "--workload", "/proc/none"], "No such file"),
         (["producer", "--replay", "/proc/none"], "neither"),
         (["producer", "-n", "nowhere"], "no address"),

@@ -15,6 +15,7 @@ from turbopump.cli.bench import options
 from turbopump.cli.errors import UserError
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Switch, split_addresses
 from turbopump.cli.output import print_json, print_lines
+from turbopump.cli.run_command import client_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,10 +194,11 @@ def _shape(encoding: options.HeaderEncoding, no_unique_key: bool, **fields: Any)
 
 
 def _refuse_unsupported(trace_enable: Switch, acl_enable: Switch) -> None:
-    """Raise UserError if traces or signatures are requested."""
-    for wanted, what in ((trace_enable, "-m true: traces"), (acl_enable, "-a true: signatures")):
-        if wanted:
-            raise UserError(f"{what} are not part of a load")
+    """Raise UserError if traces are requested, or signatures without credentials."""
+    if trace_enable:
+        raise UserError("-m true: traces are not part of a load")
+    if acl_enable and client_options().credentials is None:
+        raise UserError("-a true needs the credentials that sign: --access-key or --credentials")
 
 
 def _suffix() -> int:

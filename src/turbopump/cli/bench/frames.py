@@ -168,12 +168,43 @@ def empty_element(shape: Shape) -> tuple[bytes, int]:
     return one, unique_at
 
 
-def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, body: int) -> int:
+@dataclass(frozen=True)
+class Signing:
+    """Signatures of a load's sends, one for each template: the opaque, which is not signed, is the
+    only part that differs between requests."""
+
+    sign: Callable[[Command], None]
+    """Sets the fields that sign a request."""
+    body: bytes
+    """Body of each send."""
+    born_ms: int
+    """Born time of all messages, epoch milliseconds."""
+
+    def fields_of(self, code: int, fields: dict[str, str]) -> dict[str, str]:
+        """Return `fields` and the fields of the signature."""
+        request = Command(code, fields=fields, body=self.body)
+        self.sign(request)
+        return request.fields
+
+
+def add_send(
+    templates: Templates,
+    shape: Shape,
+    queue: MessageQueue,
+    tag: int,
+    body: int,
+    signing: Signing | None = None,
+) -> int:
     """Add the frame of a send to one queue with the tag number `tag`, and return its row number;
-    its length field includes the `body` bytes that follow the frame."""
+    its length field includes the `body` bytes that follow the frame. A signed shape has no
+    `unique_prefix`."""
     code = RequestCode.SEND_BATCH_MESSAGE if shape.batch > 1 else RequestCode.SEND_MESSAGE_V2
+    assert signing is None or not shape.unique_prefix, "a signed message cannot change"
 
     def make(parts: Parts) -> bytes:
+        if signing is not None:
+            seconds = str(signing.born_ms // 1_000)
+            parts = Parts(parts.opaque, born_ms=signing.born_ms, seconds=seconds)
         header = SendMessageRequestV2(
             producer_group=shape.group,
             topic=queue.topic,
@@ -189,7 +220,10 @@ def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, 
             batch=shape.batch > 1,
             broker_name=queue.broker_name,
         )
-        frame = _encode_frame(Command(code, fields=write_send(code, header)), shape.codec, parts)
+        fields = write_send(code, header)
+        if signing is not None:
+            fields = signing.fields_of(code, fields)
+        frame = _encode_frame(Command(code, fields=fields), shape.codec, parts)
         return (len(frame) - LENGTH_SIZE + body).to_bytes(LENGTH_SIZE, "big") + frame[LENGTH_SIZE:]
 
     widths = (queue.topic, queue.broker_name, str(queue.queue_id), str(tag))

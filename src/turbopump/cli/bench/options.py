@@ -81,7 +81,8 @@ TraceEnable = Annotated[
     Switch, _switch_option("-m", "--msgTraceEnable", help="Not supported.", hidden=True)
 ]
 AclEnable = Annotated[
-    Switch, _switch_option("-a", "--aclEnable", help="Not supported.", hidden=True)
+    Switch,
+    _switch_option("-a", "--aclEnable", help="Sign the sends; credentials alone do that, too."),
 ]
 Batch = Annotated[int, _count_option("-b", "--batchSize", "--batch", help="Messages per request.")]
 Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="The consumer group.")]

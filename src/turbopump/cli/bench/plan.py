@@ -5,7 +5,7 @@ Owns the plan and its bounds. It must never open a socket.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turbopump.cli.bench.corpus import Corpus
 from turbopump.cli.bench.frames import Shape
@@ -13,6 +13,9 @@ from turbopump.cli.errors import UserError
 from turbopump.net.client.sending import check_group, check_topic
 from turbopump.net.wire.command import FRAME_MAX
 from turbopump.pyx.load import WINDOW_MAX
+
+if TYPE_CHECKING:
+    from turbopump.net.client.credentials import Credentials
 
 CONNECTIONS_MAX = 10_000  # a larger number tests the kernel instead of a broker
 TEMPLATES_MAX = 200_000  # of queues and tags: some 100 MB of prepared requests
@@ -63,6 +66,9 @@ class Plan:
     """Measured time; 0: until another limit, or DURATION_S without any."""
     warmup_s: float = 0.0
     """Time before the measured time."""
+    credentials: "Credentials | None" = None
+    """Name and secret that sign the sends, which then have no UNIQ_KEY and the same born time; None
+    in a plan that pulls or sends a corpus."""
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics: `topic` itself, or `topics` names TOPIC-0, TOPIC-1..."""
@@ -90,6 +96,11 @@ class Plan:
                 raise UserError(f"{seconds} seconds are not from 0 to a day")
         if self.send_connections + self.pull_connections > CONNECTIONS_MAX:
             raise UserError(f"more than {CONNECTIONS_MAX} connections")
+        if self.credentials is not None and (self.pull_connections or self.corpus is not None):
+            raise UserError(
+                "the load generator signs sends of fixed bodies alone: give no credentials, nor"
+                " TURBOPUMP_ACCESS_KEY or TURBOPUMP_CREDENTIALS"
+            )
         if not 0 < self.in_flight <= WINDOW_MAX:
             raise UserError(f"{self.in_flight} requests in flight are not from 1 to {WINDOW_MAX}")
         return self
@@ -107,6 +118,7 @@ class Plan:
             "property_size": shape.property_size,
             "delay_level": shape.delay_level,
             "unique_key": bool(shape.unique_prefix),
+            "signed": self.credentials is not None,
             "encoding": shape.codec.name,
             "send_connections": self.send_connections,
             "in_flight": self.in_flight,

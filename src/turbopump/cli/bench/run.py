@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 from turbopump.cli.bench import frames as frames
 from turbopump.cli.bench.plan import DURATION_S, SECONDS_MAX, TEMPLATES_MAX, Plan
@@ -22,6 +23,8 @@ from turbopump.cli.bench.setup import Place, Survey, survey
 from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.cli.load.failover import LOOK_S, Links
 from turbopump.cli.run_command import client_options, failing_clearly, run
+from turbopump.net.client.credentials import Credentials, signer_of
+from turbopump.net.client.options import wall_clock_ms
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx import load as native
 from turbopump.pyx.load import Load
@@ -48,13 +51,15 @@ def run_load(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     """Run a load to its end, block meanwhile, and return its report, also of a failed load (see
     LoadReport.check). `watch` is called every WATCH_S in this thread.
 
-    Raises UserError for an impossible plan or with TLS, CommandFailed if no node responds. Ctrl-C
-    ends a load early, with the figures measured until then.
+    A plan without credentials takes those of the running command or of the environment. Raises
+    UserError for an impossible plan or with TLS, CommandFailed if no node responds. Ctrl-C ends a
+    load early, with the figures measured until then.
     """
-    plan.check()
     options = client_options()
     if options.tls:
         raise UserError("the load generator does not speak TLS: unset TURBOPUMP_TLS")
+    plan = _signed(plan, options.credentials).check()
+    options = replace(options, credentials=plan.credentials)
     found = run(failing_clearly(survey(plan, options)))
     links = Links(plan.namesrv, options)
     with closing(links), select.epoll() as epoll:
@@ -64,6 +69,15 @@ def run_load(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
             thread.start()
             _wait(thread, load, watch, links)
         return _make_report(plan, load, thread, len(links))
+
+
+def _signed(plan: Plan, credentials: Credentials | None) -> Plan:
+    """Return the plan with its credentials, else with `credentials`. The messages of a plan with
+    credentials have no UNIQ_KEY."""
+    credentials = plan.credentials or credentials
+    if credentials is None:
+        return plan
+    return replace(plan, credentials=credentials, shape=replace(plan.shape, unique_prefix=""))
 
 
 class _Runner(threading.Thread):
@@ -124,7 +138,9 @@ def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
     shape = plan.shape
     body, unique_at, stride = _request_body(plan)
     made = frames.Templates()
-    senders = _senders(plan, found.sends, made, len(body))
+    sign = signer_of(plan.credentials)
+    signing = None if sign is None else frames.Signing(sign, body, wall_clock_ms())
+    senders = _senders(plan, found.sends, made, len(body), signing)
     pulls, pullers = _pullers(plan, found.pulls, made)
     load = Load(
         bytes(made.texts),
@@ -177,7 +193,11 @@ def _request_body(plan: Plan) -> tuple[bytes, int, int]:
 
 
 def _senders(
-    plan: Plan, places: list[Place], made: frames.Templates, body: int
+    plan: Plan,
+    places: list[Place],
+    made: frames.Templates,
+    body: int,
+    signing: frames.Signing | None = None,
 ) -> list[tuple[Place, int, int, int]]:
     """List the senders: (a queue of the broker, first template, templates, template to begin
     with)."""
@@ -194,7 +214,7 @@ def _senders(
         for tag in range(tags):
             for place in places:
                 if place.address == address:
-                    frames.add_send(made, shape, place.queue, tag, body)
+                    frames.add_send(made, shape, place.queue, tag, body, signing)
         ranges.append((some[address], first, len(made.rows) - first))
     senders = []
     for number in range(max(plan.send_connections, len(ranges))):

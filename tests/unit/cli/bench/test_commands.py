@@ -106,7 +106,10 @@ def test_sending_and_reading_at_once(command: Command, plans: list[Plan]) -> Non
 @pytest.mark.parametrize("what", ["producer", "consumer"])
 @pytest.mark.parametrize(
     ("option", "sentence"),
-    [("-m", "-m true: traces are not part of a load"), ("-a", "-a true: signatures are not part")],
+    [
+        ("-m", "-m true: traces are not part of a load"),
+        ("-a", "-a true needs the credentials that sign: --access-key or --credentials"),
+    ],
 )
 def test_options_a_load_does_not_have(
     command: Command, plans: list[Plan], what: str, option: str, sentence: str

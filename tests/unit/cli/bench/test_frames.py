@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from turbopump.cli.bench import frames as frames
-from turbopump.cli.bench.frames import Shape, Templates
+from turbopump.cli.bench.frames import Shape, Signing, Templates
+from turbopump.net.client.credentials import Credentials, signer_of
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, Command, decode, encode
 from turbopump.net.wire.header import read_header
@@ -15,6 +16,7 @@ from turbopump.net.wire.headers.send import SendMessageRequest, read_send
 from turbopump.net.wire.message import decode_batch
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.signature import is_signed
 from turbopump.pyx.load_parts import OPAQUE_BASE, put
 
 NOW_MS = 1_795_270_644_839
@@ -152,3 +154,38 @@ def test_padding_is_as_long_as_asked_for() -> None:
 
 def test_bodies_need_no_escape() -> None:
     assert json.dumps(frames.random_body(500).decode())[1:-1].encode() == frames.random_body(500)
+
+
+@BOTH
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_signed_send_is_signed_whatever_the_native_code_fills_in(
+    codec: Codec, batch: int
+) -> None:
+    shape = Shape(codec=codec, batch=batch, keys=True, tag_count=2, property_size=40)
+    body = frames.batch_body(shape, b"x" * 128)[0] if batch > 1 else b"x" * 128
+    sign = signer_of(Credentials("alice", "s3cret", "t0ken"))
+    assert sign is not None
+    signing = Signing(sign, body, NOW_MS)
+    made = Templates()
+    rows = [
+        frames.add_send(made, shape, queue, tag, len(body), signing)
+        for queue in (QUEUE, MessageQueue("Topic", "broker-a", 13))
+        for tag in (0, 1)
+    ]
+    signatures = set()
+    for number in rows:
+        for slot in (1, 65_534):
+            row = made.rows[number]
+            frame = put(bytes(made.texts), row, body, slot=slot, epoch_ms=NOW_MS + slot, serial=5)
+            command = decode(frame)
+            assert command.opaque == OPAQUE_BASE + slot
+            assert is_signed(command, "s3cret") and command.fields["AccessKey"] == "alice"
+            assert header_of(command).born_timestamp == NOW_MS
+            signatures.add(command.fields["Signature"])
+    assert len(signatures) == 4
+
+
+def test_a_signed_shape_has_no_unique_keys() -> None:
+    signing = Signing(lambda request: None, b"", NOW_MS)
+    with pytest.raises(AssertionError):
+        frames.add_send(Templates(), Shape(unique_prefix=PREFIX), QUEUE, 0, 0, signing)

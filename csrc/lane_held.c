@@ -177,11 +177,11 @@ static int32_t walk(struct held_table *table, struct held_slot *slot, int64_t ma
 
 int32_t held_next(struct held_table *table, struct dsp_table *queues, int32_t *budget)
 {
-    while (*budget > 0 && queues->first_woken >= 0) {
-        int32_t number = queues->first_woken, found;
+    while (*budget > 0 && dsp_has(queues, DSP_WOKEN)) {
+        int32_t number = queues->lists[DSP_WOKEN].first, found;
         struct held_slot *slot;
         if (number >= table->slot_room || table->slots[number].first < 0) {
-            dsp_take_woken(queues);
+            dsp_take(queues, DSP_WOKEN);
             --*budget;
             continue;
         }
@@ -193,9 +193,9 @@ int32_t held_next(struct held_table *table, struct dsp_table *queues, int32_t *b
         }
         found = walk(table, slot, queues->slots[number].max_offset, budget);
         if (found < 0 || slot->at < 0 || *budget == 0) {
-            dsp_take_woken(queues);
+            dsp_take(queues, DSP_WOKEN);
             if (slot->at >= 0 || queues->slots[number].max_offset != slot->walked_to) {
-                dsp_note_woken(queues, number); /* after the others */
+                dsp_put(queues, DSP_WOKEN, number); /* after the others */
             }
         }
         if (found >= 0) {

@@ -315,13 +315,13 @@ cdef class QueueTable:
         """Slots that got units since the last call, each once."""
         cdef list arrived = []
         cdef int32_t slot
-        if self.table.first_arrived < 0:
+        if not dsp_has(&self.table, DSP_ARRIVED):
             return arrived
         self.alone()
-        slot = dsp_take_arrival(&self.table)
+        slot = dsp_take(&self.table, DSP_ARRIVED)
         while slot >= 0:
             arrived.append(slot)
-            slot = dsp_take_arrival(&self.table)
+            slot = dsp_take(&self.table, DSP_ARRIVED)
         return arrived
 
     def advance_log(self, Tail tail not None) -> bool:

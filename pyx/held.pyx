@@ -19,7 +19,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from turbopump.pyx.c_dispatch cimport dsp_note_woken, dsp_take_woken
+from turbopump.pyx.c_dispatch cimport DSP_WOKEN, dsp_has, dsp_put, dsp_take
 from turbopump.pyx.c_held cimport *
 from turbopump.pyx.c_pulls cimport *
 from turbopump.pyx.c_traffic cimport *
@@ -105,13 +105,14 @@ cdef class HeldRows:
                     self.pulls.found.size = 0
                     self.attempt(number, False)
                     given += <int64_t>self.pulls.found.size
-                if given >= <int64_t>WAKE_BYTES and self.queues.table.first_woken >= 0:
+                if given >= <int64_t>WAKE_BYTES and dsp_has(&self.queues.table, DSP_WOKEN):
                     # Other queues are next.
-                    dsp_note_woken(&self.queues.table, dsp_take_woken(&self.queues.table))
+                    dsp_put(&self.queues.table, DSP_WOKEN,
+                            dsp_take(&self.queues.table, DSP_WOKEN))
             finally:
                 lane.busy = False
                 lane.now_ms, lane.out_size = 0, 0
-        if self.queues.table.first_woken >= 0 and not lane.wakes:
+        if dsp_has(&self.queues.table, DSP_WOKEN) and not lane.wakes:
             lane.wakes = True
             self.post(self.wake)
 

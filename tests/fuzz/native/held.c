@@ -62,7 +62,7 @@ static void grow(struct world *world, int32_t slot)
 {
     world->queues.slots[slot].max_offset++;
     dsp_note_arrival(&world->queues, slot);
-    while (dsp_take_arrival(&world->queues) >= 0) {
+    while (dsp_take(&world->queues, DSP_ARRIVED) >= 0) {
     }
     for (int32_t at = 0; at < world->used; at++) {
         world->entries[at].due |= world->entries[at].slot == slot;
@@ -163,7 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         check(&world);
     }
-    while (world.queues.first_woken >= 0) {
+    while (world.queues.lists[DSP_WOKEN].first >= 0) {
         walk(&world, ROWS, 0);
     }
     for (int32_t at = 0; at < world.used; at++) {

@@ -565,8 +565,7 @@ class Store(StoreReader):
     def _dispatch(self, now_ms: int) -> None:
         """Run the dispatcher, and call the listeners of the queues that have grown."""
         self._run_dispatcher(now_ms)
-        if not self._log.is_suspended:
-            self.notify_arrivals()
+        self.notify_arrivals()
 
     def _run_dispatcher(self, now_ms: int) -> None:
         """Dispatch the records that readers may see, without calls of listeners."""
@@ -596,5 +595,8 @@ class Store(StoreReader):
                 callback(now_ms)
 
     def notify_arrivals(self) -> None:
-        """Call the callbacks of `on_arrival` for each queue that has grown since the last call."""
-        self._listeners.notify()
+        """Call the callbacks of `on_arrival` for each queue that has grown since the last call.
+        While the log is being cut, the end of a queue may move back at any step: the callbacks wait
+        for the tick after the cut."""
+        if not self._log.is_suspended:
+            self._listeners.notify()

@@ -234,10 +234,16 @@ class BrokerNode:
             parts.callback(lambda: self.context.transactions.write_ops(self._now_ms()))
             parts.push_async_callback(self._stop_serving)
             parts.callback(self.context.pop.waiters.release_all)
-            parts.callback(self.context.held_pulls.release_all)
+            parts.push_async_callback(self._answer_held_pulls)
             parts.push_async_callback(self._name_servers.unregister_everywhere)
             parts.push_async_callback(self._metrics.stop)
         logger.info("broker %s stopped", self._config.broker_name)
+
+    async def _answer_held_pulls(self) -> None:
+        """Answer all held pulls, in portions, between which replication goes on."""
+        self.context.held_pulls.release_all()
+        while self.context.held_pulls.release_some():
+            await asyncio.sleep(0)
 
     async def _end_store(self) -> None:
         """Stop the timers, then write everything to disk."""
@@ -393,7 +399,7 @@ class BrokerNode:
             await replicating.stop()
 
     def _on_role_changed(self) -> None:
-        """Answer held pulls and waiting pops, and register the changed role."""
+        """Have held pulls and waiting pops answered, and register the changed role."""
         self.context.held_pulls.release_all()
         self.context.pop.waiters.release_all()
         self._register_topics([])

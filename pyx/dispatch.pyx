@@ -139,14 +139,16 @@ cdef class QueueTable:
 
     def remove(self, int32_t slot) -> None:
         """Remove the queue and detach its memory."""
+        cdef bint stays = False
         if self.at(slot).watched and self.leaves is not None:
-            self.leaves(slot)
+            stays = self.leaves(slot)
         self.generation += 1
         des_forget(&self.table.descriptors)  # another queue may get the slot
         dsp_remove(&self.table, slot)
         self.names[slot] = None
         self.held[slot] = None
-        self.free.append(slot)
+        if not stays:
+            self.free.append(slot)
         self.count -= 1
 
     def name(self, int32_t slot) -> tuple[bytes, int]:

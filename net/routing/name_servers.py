@@ -90,8 +90,8 @@ class NameServerQueries:
     def _ask(
         self, code: int, header: Any, read: Callable[[Command], T | Absent]
     ) -> Deferred[T | Absent]:
-        """Query the name servers in turn until one answers; `read` converts the answer, and
-        raises BadBody."""
+        """Query the name servers in turn until one answers; `read` converts the answer. Anything
+        that it raises counts as a failure; only BadBody is expected."""
         found: Deferred[T | Absent] = Deferred()
         left = self._in_order()
 
@@ -113,6 +113,9 @@ class NameServerQueries:
                         result = read(response)
                     except BadBody as error:
                         failure = f"{address}: {error}"
+                    except Exception as error:  # else `found` would never resolve
+                        logger.exception("the answer of name server %s cannot be read", address)
+                        failure = f"{address}: {type(error).__name__}: {error}"
                     else:
                         self._may_warn = self._warns
                         found.resolve(result)

@@ -54,6 +54,25 @@ class Servers:
         return asked
 
 
+@pytest.mark.logs_tracebacks
+def test_an_answer_whose_reading_fails_counts_as_a_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise the topic would be queried for ever, and its route never known again."""
+
+    def broken(_value: object) -> TopicRouteData:
+        raise RecursionError("too deep")
+
+    servers = Servers("a:1", "b:1")
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRouteData, "from_json", broken)
+        found = servers.route()
+    assert isinstance(found, Absent) and not found.is_certain
+    assert "b:1: RecursionError: too deep" in found.text
+    assert [one.args for one in caplog.records] == [("a:1",), ("b:1",)]
+    assert servers.route() == ROUTE
+
+
 @pytest.mark.parametrize(
     "failure", ["timed out", (1, b""), (0, b"[]"), (0, b"{"), (0, b" " * 5_000 + ROUTE.encode())]
 )

@@ -348,6 +348,7 @@ class BrokerNode:
             save_config=self._save_config,
             call=self._calls,
             neighbours=self._neighbours,
+            run_soon=self._loop.call_soon,
         )
         self.context = make_broker(self._config, self._store, self._topics, runtime)
         folder = f"{self._config.store.root}/{HISTORY_FOLDER}"

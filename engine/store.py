@@ -595,8 +595,5 @@ class Store(StoreReader):
                 callback(now_ms)
 
     def notify_arrivals(self) -> None:
-        """Call the callbacks of `on_arrival` for each queue that has grown since the last call.
-        While the log is being cut, the end of a queue may move back at any step: the callbacks wait
-        for the tick after the cut."""
-        if not self._log.is_suspended:
-            self._listeners.notify()
+        """Call the callbacks of `on_arrival` for each queue that has grown since the last call."""
+        self._listeners.notify()

@@ -146,10 +146,7 @@ def make_broker(
     committed = OffsetTable(files, config.consumer_offset_update_version_step)
     fast = _make_fast_path(config, store, topics, role, committed, runtime)
     groups, modes = GroupTable(config, saver, fast.invalidate_groups), RequestModes(saver)
-    escape = Escape(
-        *(config, runtime.call, runtime.steady_ms, runtime.wall_ms, runtime.neighbours),
-        run_soon=runtime.run_soon,
-    )
+    escape = _make_escape(config, runtime)
     delivered = partial(_create_delivered_topic, store, topics, runtime.wall_ms)
     delay = DelayedMessages(store, role, files, config, escape, delivered)
     timer_files = TimerFiles(store, runtime.store_files, runtime.disk, runtime.timer_slots)
@@ -394,6 +391,17 @@ def _is_popped(context: BrokerContext, topic: str, group: str) -> bool:
     if mode in (POP, PULL):
         return mode == POP
     return pop.in_flight.count_of(group, topic, pop.now_ms()).messages > 0
+
+
+def _make_escape(config: BrokerConfig, runtime: BrokerRuntime) -> Escape:
+    return Escape(
+        config,
+        runtime.call,
+        runtime.steady_ms,
+        runtime.wall_ms,
+        runtime.neighbours,
+        runtime.run_soon,
+    )
 
 
 def _min_queue_offset(store: Store, topic: bytes, queue_id: int) -> int:

@@ -13,9 +13,9 @@
  * after the other slots. Rows that were held after a walk began are left out of it: their queue was
  * read after it began.
  *
- * Rows that leave to the handler, of a slot or all, are fixed when they are told to: those with a
- * sequence number up to the last one given then. held_leaving and held_unfinished return them one
- * after the other, as many as the caller wants now.
+ * The rows that leave to the handler, of a slot or of all slots, are fixed by the call of
+ * held_leave or held_finish: rows with a sequence number up to the last one then. held_leaving and
+ * held_unfinished return them one after the other, any number at a time.
  *
  * All memory is the caller's, the texts of rows included. Row numbers are reused. */
 #ifndef TURBOPUMP_LANE_HELD_H

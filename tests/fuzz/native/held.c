@@ -3,7 +3,7 @@
  * The input is a list of operations: hold, release, grow a queue, walk, expire, have rows leave or
  * be answered. After each of them the table has the rows of the list, in the order of holding for
  * each queue; a walk shows each row whose queue grew, once for each growth, the deadlines come in
- * their order, and the rows that leave or are answered are those of the call. */
+ * their order, and only rows that were held at the call leave or are answered. */
 #include "fuzz.h"
 
 #include "lane_held.h"

@@ -167,7 +167,7 @@ def hand_out(batches: OrderedBatches, queue_id: int, count: int, attempt_id: str
 def test_full_batches_do_not_grow(
     attempt_id: str | None, config_files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """32 messages take seven times the size of one."""
+    """A batch of 32 messages takes seven times the size of a batch of a single message."""
     monkeypatch.setattr(order_info, "MAX_SIZE", 1 << 20)
     batches = OrderedBatches(config_files)
     queues = 0

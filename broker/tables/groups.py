@@ -9,8 +9,9 @@ Tests: tests/unit/broker/tables/test_tables.py
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -74,6 +75,14 @@ SYSTEM_GROUPS = frozenset(
 )
 """Names of RocketMQ's own groups, which `GroupTable.load` creates."""
 _SEPARATOR = len(",\n\t\t")
+_SETTINGS = attrgetter(
+    *(
+        one.name
+        for one in fields(SubscriptionGroupConfig)
+        if one.compare and one.name != "group_name"
+    )
+)
+_DEFAULTS = _SETTINGS(SubscriptionGroupConfig(group_name=""))
 _DEFAULT_SIZE = len(SubscriptionGroupConfig(group_name="").row()) + _SEPARATOR
 _Groups = dict[str, SubscriptionGroupConfig]
 _Forbidden = dict[str, dict[str, int]]
@@ -406,7 +415,7 @@ def group_size(config: SubscriptionGroupConfig) -> int:
     defaults encodes it, some 10 us."""
     name = config.group_name
     is_plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
-    if is_plain and config == SubscriptionGroupConfig(group_name=name):
+    if is_plain and _SETTINGS(config) == _DEFAULTS:
         return _DEFAULT_SIZE + 2 * len(name)
     return len(config.row()) + _SEPARATOR
 

@@ -112,7 +112,8 @@ class BrokerRuntime:
 
     `wall_ms` returns epoch ms and `steady_ms` ms of the monotonic clock; `native_clock` is the wall
     clock of native code, None: the system's. `call_soon` runs work on the loop's thread after the
-    current turn of the loop; it drops the work if another thread uses the store by then. `call`
+    current turn of the loop; it drops the work if another thread uses the store by then. `run_soon`
+    never drops work, which must not use the store; None: long answers are read at once. `call`
     asks another node, `neighbours` returns the masters of the same process, `disk` makes and syncs
     the files besides the log. For the others see BrokerContext.
     """
@@ -132,6 +133,7 @@ class BrokerRuntime:
     native_clock: Callable[[], int] | None = None
     timer_slots: int = 2 * SLOTS_TOTAL
     neighbours: Callable[[], Sequence[Neighbour]] = tuple
+    run_soon: Callable[[Callable[[], None]], object] | None = None
 
 
 def make_broker(
@@ -144,7 +146,7 @@ def make_broker(
     committed = OffsetTable(files, config.consumer_offset_update_version_step)
     fast = _make_fast_path(config, store, topics, role, committed, runtime)
     groups, modes = GroupTable(config, saver, fast.invalidate_groups), RequestModes(saver)
-    escape = Escape(config, runtime.call, runtime.steady_ms, runtime.wall_ms, runtime.neighbours)
+    escape = _make_escape(config, runtime)
     delivered = partial(_create_delivered_topic, store, topics, runtime.wall_ms)
     delay = DelayedMessages(store, role, files, config, escape, delivered)
     timer_files = TimerFiles(store, runtime.store_files, runtime.disk, runtime.timer_slots)
@@ -301,6 +303,7 @@ def _make_assignments(
         lambda: config.namesrv_addr,
         lambda topic: (context.topics.get(topic), me()),
         runtime.steady_ms,
+        run_soon=runtime.run_soon,
     )
     return Assignments(
         AssignmentDeps(
@@ -388,6 +391,17 @@ def _is_popped(context: BrokerContext, topic: str, group: str) -> bool:
     if mode in (POP, PULL):
         return mode == POP
     return pop.in_flight.count_of(group, topic, pop.now_ms()).messages > 0
+
+
+def _make_escape(config: BrokerConfig, runtime: BrokerRuntime) -> Escape:
+    return Escape(
+        config,
+        runtime.call,
+        runtime.steady_ms,
+        runtime.wall_ms,
+        runtime.neighbours,
+        runtime.run_soon,
+    )
 
 
 def _min_queue_offset(store: Store, topic: bytes, queue_id: int) -> int:

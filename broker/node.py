@@ -37,10 +37,12 @@ from turbopump.broker.lifecycle.replication_setup import (
 from turbopump.broker.lifecycle.shutdown import patience_ms, run_last_writes, wait_until_ended
 from turbopump.broker.lifecycle.startup_progress import StartupProgress
 from turbopump.broker.lifecycle.store_reopen import StoreReopen
+from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, listen_error_text, local_ip
 from turbopump.broker.registration.addresses import StartError as StartError
 from turbopump.broker.registration.name_servers import NameServers
 from turbopump.broker.registration.registration import Registration
+from turbopump.broker.tables.long_polling import HeldPulls
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.deferred import Deferred
@@ -237,11 +239,17 @@ class BrokerNode:
             parts.callback(lambda: self.context.transactions.write_ops(self._now_ms()))
             parts.callback(self._stop_threads)
             parts.push_async_callback(self._stop_serving)
-            parts.callback(self.context.pop.waiters.release_all)
-            parts.callback(self.context.held_pulls.release_all)
+            parts.push_async_callback(self._answer_waiting, self.context.pop.waiters)
+            parts.push_async_callback(self._answer_waiting, self.context.held_pulls)
             parts.push_async_callback(self._name_servers.unregister_everywhere)
             parts.push_async_callback(self._metrics.stop)
         logger.info("broker %s stopped", self._config.broker_name)
+
+    async def _answer_waiting(self, table: HeldPulls | PopWaiters) -> None:
+        """Answer all held requests of a table, in portions, between which replication goes on."""
+        table.release_all()
+        while table.release_some():
+            await asyncio.sleep(0)
 
     async def _end_store(self) -> None:
         """Stop the timers, then write everything to disk."""
@@ -346,6 +354,7 @@ class BrokerNode:
             save_config=self._save_config,
             call=self._calls,
             neighbours=self._neighbours,
+            run_soon=self._loop.call_soon,
         )
         self.context = make_broker(self._config, self._store, self._topics, runtime)
         folder = f"{self._config.store.root}/{HISTORY_FOLDER}"
@@ -397,7 +406,7 @@ class BrokerNode:
             await replicating.stop()
 
     def _on_role_changed(self) -> None:
-        """Answer held pulls and waiting pops, and register the changed role."""
+        """Have held pulls and waiting pops answered, and register the changed role."""
         self.context.held_pulls.release_all()
         self.context.pop.waiters.release_all()
         self._register_topics([])

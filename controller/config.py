@@ -292,7 +292,8 @@ class ControllerConfig(NodeConfig):
         "snapshotThreshold",
         COUNT,
         1_000,
-        "Changes after which a snapshot is written and replaces the log before it.",
+        "Changes after which a snapshot is written and replaces the log before it, or fewer of"
+        " over 16 MiB.",
         rocketmq=OURS,
     )
 

@@ -12,8 +12,9 @@
 void dsp_init(struct dsp_table *table)
 {
     memset(table, 0, sizeof *table);
-    table->first_arrived = table->last_arrived = -1;
-    table->first_woken = table->last_woken = -1;
+    for (int which = 0; which < DSP_LISTS; which++) {
+        table->lists[which].first = table->lists[which].last = -1;
+    }
     table->last_log_offset = -1;
     table->opened = 1;
 }
@@ -130,12 +131,8 @@ void dsp_remove(struct dsp_table *table, int32_t slot)
         bucket = (bucket + 1) & table->bucket_mask;
     }
     close_hole(table, bucket);
-    if (table->slots[slot].arrived) {
-        dsp_forget_arrival(table, slot);
-    }
-    if (table->slots[slot].woken) {
-        dsp_forget_woken(table, slot);
-    }
+    dsp_drop(table, DSP_ARRIVED, slot);
+    dsp_drop(table, DSP_WOKEN, slot);
     memset(&table->slots[slot], 0, sizeof table->slots[slot]);
 }
 

@@ -47,6 +47,18 @@ enum dsp_status {
     DSP_ANEW = 9       /* queue offset 0 after the last record of a queue that has units */
 };
 
+/* Lists of slots, each in the order in which its slots were put. */
+enum dsp_list {
+    DSP_ARRIVED, /* slots that got units */
+    DSP_WOKEN,   /* watched slots that got units, see lane_held.h */
+    DSP_LISTS
+};
+
+/* First and last slot of a list, -1: the list is empty. */
+struct dsp_ends {
+    int32_t first, last;
+};
+
 struct dsp_slot {
     const uint8_t *topic; /* NULL: the slot is free */
     size_t topic_size;
@@ -59,13 +71,11 @@ struct dsp_slot {
     int64_t max_log_offset;     /* end of the record of the last unit */
     int64_t next_offset;        /* queue offset of the next append */
     struct qm_head times;       /* of dsp_table.marks[slot number * QM_MARKS] */
-    int32_t next_arrived;       /* list of slots that got units, see dsp_table */
-    int32_t next_woken;         /* list of watched slots that got units, see dsp_table */
+    int32_t next[DSP_LISTS];    /* next slot of each list that has this slot, -1: none */
     uint32_t opened; /* equal to dsp_table.opened: the broker knows that its topic has the queue */
     uint8_t plain;
-    uint8_t arrived;
+    uint8_t listed;  /* bit n: list n has this slot */
     uint8_t watched; /* pulls wait for its next unit, see lane_held.h */
-    uint8_t woken;
 };
 
 enum { DSP_RECENT = 16 };
@@ -78,10 +88,7 @@ struct dsp_table {
     const int64_t *delays_ms; /* delays of levels 1 .. delay_count, for SCHEDULE_TOPIC_XXXX */
     size_t delay_count;
     const struct idx_file *index; /* NULL: keys are not indexed */
-    int32_t first_arrived; /* -1: none */
-    int32_t last_arrived;
-    int32_t first_woken; /* -1: none */
-    int32_t last_woken;
+    struct dsp_ends lists[DSP_LISTS];
     /* The record whose keys were put last, and the number of these keys. A full file may have
      * interrupted the record, and the next file does not contain its first keys. */
     int64_t last_log_offset; /* -1: none */
@@ -117,30 +124,30 @@ int32_t dsp_find(struct dsp_table *table, const uint8_t *topic, size_t topic_siz
 /* Enter slots[slot], whose name and hash are set and whose queue is not yet there. */
 void dsp_enter(struct dsp_table *table, int32_t slot);
 
-/* Take slots[slot] out of the hash and both lists, and mark it free. */
+/* Take slots[slot] out of the hash and all lists, and mark it free. */
 void dsp_remove(struct dsp_table *table, int32_t slot);
 
 /* Replace the hash by buckets[0:count), and enter the slots 0 .. slot_count - 1 that are in use. */
 void dsp_rehash(struct dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count);
 
-/* Put slots[slot], which got units, on the list of arrivals, unless the list has it already. */
+/* Whether a list has a slot. */
+static inline int dsp_has(const struct dsp_table *table, enum dsp_list which)
+{
+    return table->lists[which].first >= 0;
+}
+
+/* Append a slot to a list, unless the list has it already. */
+void dsp_put(struct dsp_table *table, enum dsp_list which, int32_t slot);
+
+/* Remove and return the first slot of a list; -1 if the list is empty. */
+int32_t dsp_take(struct dsp_table *table, enum dsp_list which);
+
+/* Remove a slot from a list, if the list has it: walks the list up to the slot. */
+void dsp_drop(struct dsp_table *table, enum dsp_list which, int32_t slot);
+
+/* Put slots[slot], which got units, on the list of arrivals, and if it is watched on the list of
+ * woken slots. */
 void dsp_note_arrival(struct dsp_table *table, int32_t slot);
-
-/* Remove and return the first slot of the list of arrivals; -1 if the list is empty. */
-int32_t dsp_take_arrival(struct dsp_table *table);
-
-/* Take slots[slot], which may be on it, off the list of arrivals. */
-void dsp_forget_arrival(struct dsp_table *table, int32_t slot);
-
-/* Take slots[slot], which must be on it, off the list of woken slots. */
-void dsp_forget_woken(struct dsp_table *table, int32_t slot);
-
-/* Put a slot on the list of woken slots, unless the list has it already: watched slots that got
- * units, in the order of their first unit. */
-void dsp_note_woken(struct dsp_table *table, int32_t slot);
-
-/* Remove and return the first woken slot; -1 if the list is empty. */
-int32_t dsp_take_woken(struct dsp_table *table);
 
 /* Dispatch the records of log[position:end); log offset = log_base + position. */
 void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,

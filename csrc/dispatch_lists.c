@@ -1,101 +1,63 @@
 #include "dispatch.h"
 
-void dsp_forget_arrival(struct dsp_table *table, int32_t slot)
+void dsp_put(struct dsp_table *table, enum dsp_list which, int32_t slot)
 {
-    int32_t before = -1, at = table->first_arrived;
-    while (at >= 0 && at != slot) {
-        before = at;
-        at = table->slots[at].next_arrived;
-    }
-    if (at < 0) {
+    struct dsp_slot *at = &table->slots[slot];
+    struct dsp_ends *ends = &table->lists[which];
+    if (at->listed & 1u << which) {
         return;
     }
-    if (before < 0) {
-        table->first_arrived = table->slots[slot].next_arrived;
+    at->listed |= (uint8_t)(1u << which);
+    at->next[which] = -1;
+    if (ends->last < 0) {
+        ends->first = slot;
     } else {
-        table->slots[before].next_arrived = table->slots[slot].next_arrived;
+        table->slots[ends->last].next[which] = slot;
     }
-    if (table->last_arrived == slot) {
-        table->last_arrived = before;
-    }
+    ends->last = slot;
 }
 
-void dsp_forget_woken(struct dsp_table *table, int32_t slot)
+/* Remove a slot of the list, whose predecessor is `before`, -1: it is the first. */
+static void unlink_slot(struct dsp_table *table, enum dsp_list which, int32_t slot, int32_t before)
 {
-    int32_t before = -1, at = table->first_woken;
-    while (at != slot) {
-        before = at;
-        at = table->slots[at].next_woken;
-    }
+    struct dsp_slot *at = &table->slots[slot];
+    struct dsp_ends *ends = &table->lists[which];
     if (before < 0) {
-        table->first_woken = table->slots[slot].next_woken;
+        ends->first = at->next[which];
     } else {
-        table->slots[before].next_woken = table->slots[slot].next_woken;
+        table->slots[before].next[which] = at->next[which];
     }
-    if (table->last_woken == slot) {
-        table->last_woken = before;
+    if (ends->last == slot) {
+        ends->last = before;
     }
+    at->listed &= (uint8_t)~(1u << which);
+}
+
+int32_t dsp_take(struct dsp_table *table, enum dsp_list which)
+{
+    int32_t slot = table->lists[which].first;
+    if (slot >= 0) {
+        unlink_slot(table, which, slot, -1);
+    }
+    return slot;
+}
+
+void dsp_drop(struct dsp_table *table, enum dsp_list which, int32_t slot)
+{
+    int32_t before = -1;
+    if (!(table->slots[slot].listed & 1u << which)) {
+        return;
+    }
+    for (int32_t at = table->lists[which].first; at != slot; at = table->slots[at].next[which]) {
+        before = at;
+    }
+    unlink_slot(table, which, slot, before);
 }
 
 void dsp_note_arrival(struct dsp_table *table, int32_t slot)
 {
-    struct dsp_slot *at = &table->slots[slot];
-    if (at->watched) {
-        dsp_note_woken(table, slot);
+    if (table->slots[slot].watched) {
+        dsp_put(table, DSP_WOKEN, slot);
     }
-    if (at->arrived) {
-        return;
-    }
-    at->arrived = 1;
-    at->next_arrived = -1;
-    if (table->last_arrived < 0) {
-        table->first_arrived = slot;
-    } else {
-        table->slots[table->last_arrived].next_arrived = slot;
-    }
-    table->last_arrived = slot;
-}
-
-int32_t dsp_take_arrival(struct dsp_table *table)
-{
-    int32_t slot = table->first_arrived;
-    if (slot < 0) {
-        return -1;
-    }
-    table->slots[slot].arrived = 0;
-    table->first_arrived = table->slots[slot].next_arrived;
-    if (table->first_arrived < 0) {
-        table->last_arrived = -1;
-    }
-    return slot;
-}
-
-void dsp_note_woken(struct dsp_table *table, int32_t slot)
-{
-    struct dsp_slot *at = &table->slots[slot];
-    if (at->woken) {
-        return;
-    }
-    at->woken = 1;
-    at->next_woken = -1;
-    if (table->last_woken < 0) {
-        table->first_woken = slot;
-    } else {
-        table->slots[table->last_woken].next_woken = slot;
-    }
-    table->last_woken = slot;
-}
-
-int32_t dsp_take_woken(struct dsp_table *table)
-{
-    int32_t slot = table->first_woken;
-    if (slot < 0) {
-        return -1;
-    }
-    table->slots[slot].woken = 0;
-    table->first_woken = table->slots[slot].next_woken;
-    if (table->first_woken < 0) {
-        table->last_woken = -1;
-    }
-    return slot;
+    dsp_put(table, DSP_ARRIVED, slot);
 }

@@ -8,7 +8,8 @@ void held_init(struct held_table *table)
     table->room = table->used = table->slot_room = 0;
     table->free = -1;
     table->count = table->size = 0;
-    table->sequence = 0;
+    table->sequence = table->finish_until = 0;
+    table->first_leaving = table->last_leaving = table->finish_at = -1;
 }
 
 void held_set_slots(struct held_table *table, struct held_slot *slots, int32_t room)
@@ -17,8 +18,10 @@ void held_set_slots(struct held_table *table, struct held_slot *slots, int32_t r
     for (; table->slot_room < room; table->slot_room++) {
         struct held_slot *slot = &slots[table->slot_room];
         slot->first = slot->last = slot->at = -1;
-        slot->until = 0;
+        slot->until = slot->leave_until = 0;
         slot->walked_to = 0;
+        slot->next_leaving = -1;
+        slot->leaves = slot->removed = 0;
     }
 }
 
@@ -177,11 +180,11 @@ static int32_t walk(struct held_table *table, struct held_slot *slot, int64_t ma
 
 int32_t held_next(struct held_table *table, struct dsp_table *queues, int32_t *budget)
 {
-    while (*budget > 0 && queues->first_woken >= 0) {
-        int32_t number = queues->first_woken, found;
+    while (*budget > 0 && dsp_has(queues, DSP_WOKEN)) {
+        int32_t number = queues->lists[DSP_WOKEN].first, found;
         struct held_slot *slot;
         if (number >= table->slot_room || table->slots[number].first < 0) {
-            dsp_take_woken(queues);
+            dsp_take(queues, DSP_WOKEN);
             --*budget;
             continue;
         }
@@ -193,9 +196,9 @@ int32_t held_next(struct held_table *table, struct dsp_table *queues, int32_t *b
         }
         found = walk(table, slot, queues->slots[number].max_offset, budget);
         if (found < 0 || slot->at < 0 || *budget == 0) {
-            dsp_take_woken(queues);
+            dsp_take(queues, DSP_WOKEN);
             if (slot->at >= 0 || queues->slots[number].max_offset != slot->walked_to) {
-                dsp_note_woken(queues, number); /* after the others */
+                dsp_put(queues, DSP_WOKEN, number); /* after the others */
             }
         }
         if (found >= 0) {
@@ -209,6 +212,72 @@ int32_t held_due(const struct held_table *table, int64_t now_ms)
 {
     return table->count > 0 && table->rows[table->heap[0]].deadline_ms <= now_ms ? table->heap[0]
                                                                                  : -1;
+}
+
+void held_leave(struct held_table *table, int32_t slot)
+{
+    struct held_slot *own;
+    if (held_first(table, slot) < 0) {
+        return;
+    }
+    own = &table->slots[slot];
+    own->leave_until = table->sequence;
+    if (own->leaves) {
+        return;
+    }
+    own->leaves = 1;
+    own->next_leaving = -1;
+    if (table->last_leaving < 0) {
+        table->first_leaving = slot;
+    } else {
+        table->slots[table->last_leaving].next_leaving = slot;
+    }
+    table->last_leaving = slot;
+}
+
+int32_t held_leaving(struct held_table *table, int32_t *budget)
+{
+    while (*budget > 0 && table->first_leaving >= 0) {
+        struct held_slot *slot = &table->slots[table->first_leaving];
+        --*budget;
+        if (slot->first >= 0 && table->rows[slot->first].sequence <= slot->leave_until) {
+            return slot->first;
+        }
+        slot->leaves = 0;
+        table->first_leaving = slot->next_leaving;
+        if (table->first_leaving < 0) {
+            table->last_leaving = -1;
+        }
+    }
+    return -1;
+}
+
+void held_finish(struct held_table *table)
+{
+    table->finish_until = table->sequence;
+    table->finish_at = 0;
+}
+
+int32_t held_unfinished(struct held_table *table, int32_t *budget)
+{
+    while (*budget > 0 && table->finish_at >= 0) {
+        int32_t number = table->finish_at++;
+        if (number >= table->used) {
+            table->finish_at = -1;
+            break;
+        }
+        --*budget;
+        if (table->rows[number].sequence > 0
+            && table->rows[number].sequence <= table->finish_until) {
+            return number;
+        }
+    }
+    return -1;
+}
+
+int held_has_leaving(const struct held_table *table)
+{
+    return table->first_leaving >= 0 || table->finish_at >= 0;
 }
 
 int32_t held_first(const struct held_table *table, int32_t slot)

@@ -13,6 +13,10 @@
  * after the other slots. Rows that were held after a walk began are left out of it: their queue was
  * read after it began.
  *
+ * The rows that leave to the handler, of a slot or of all slots, are fixed by the call of
+ * held_leave or held_finish: rows with a sequence number up to the last one then. held_leaving and
+ * held_unfinished return them one after the other, any number at a time.
+ *
  * All memory is the caller's, the texts of rows included. Row numbers are reused. */
 #ifndef TURBOPUMP_LANE_HELD_H
 #define TURBOPUMP_LANE_HELD_H
@@ -49,6 +53,10 @@ struct held_slot {
     int32_t at;          /* next row of the walk, -1: no walk */
     uint64_t until;      /* the walk ends after this sequence number */
     int64_t walked_to;   /* the slot's max offset when the walk began */
+    uint64_t leave_until; /* rows up to this sequence number leave, if the slot leaves */
+    int32_t next_leaving; /* next slot with rows that leave, -1: none */
+    uint8_t leaves;       /* the list of leaving slots has this slot */
+    uint8_t removed;      /* the queue was removed; its last row frees the slot */
 };
 
 struct held_table {
@@ -61,6 +69,9 @@ struct held_table {
     int32_t slot_room;
     int64_t count, size; /* rows, and their bytes */
     uint64_t sequence;   /* of the row that was held last */
+    int32_t first_leaving, last_leaving; /* slots with rows that leave, -1: none */
+    uint64_t finish_until; /* rows up to this sequence number are to be answered */
+    int32_t finish_at;     /* number of the next row to look at for that, -1: all were looked at */
 };
 
 void held_init(struct held_table *table);
@@ -82,6 +93,23 @@ int32_t held_next(struct held_table *table, struct dsp_table *queues, int32_t *b
 
 /* The first row whose time ends at or before `now_ms`, -1: none. */
 int32_t held_due(const struct held_table *table, int64_t now_ms);
+
+/* Have the present rows of a slot leave: held_leaving returns them. */
+void held_leave(struct held_table *table, int32_t slot);
+
+/* The next row that leaves, in the order of holding in its slot, -1: none, or `budget` is used up.
+ * The caller removes it before the next call. `budget` is reduced by rows and slots. */
+int32_t held_leaving(struct held_table *table, int32_t *budget);
+
+/* Have all present rows answered: held_unfinished returns them. */
+void held_finish(struct held_table *table);
+
+/* The next row to be answered, -1: none, or `budget` rows were looked at. The caller removes it.
+ * `budget` is reduced by the rows that were looked at. */
+int32_t held_unfinished(struct held_table *table, int32_t *budget);
+
+/* Whether held_leaving or held_unfinished may return a row. */
+int held_has_leaving(const struct held_table *table);
 
 /* The first row of a slot, -1: none. */
 int32_t held_first(const struct held_table *table, int32_t slot);

@@ -565,8 +565,7 @@ class Store(StoreReader):
     def _dispatch(self, now_ms: int) -> None:
         """Run the dispatcher, and call the listeners of the queues that have grown."""
         self._run_dispatcher(now_ms)
-        if not self._log.is_suspended:
-            self.notify_arrivals()
+        self.notify_arrivals()
 
     def _run_dispatcher(self, now_ms: int) -> None:
         """Dispatch the records that readers may see, without calls of listeners."""

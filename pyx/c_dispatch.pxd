@@ -32,6 +32,9 @@ cdef extern from "dispatch.h" nogil:
     enum dsp_work:
         DSP_INDEX_ONLY
         DSP_QUEUES
+    enum dsp_list:
+        DSP_ARRIVED
+        DSP_WOKEN
     struct dsp_slot:
         const uint8_t *topic
         size_t topic_size
@@ -55,8 +58,6 @@ cdef extern from "dispatch.h" nogil:
         const int64_t *delays_ms
         size_t delay_count
         const idx_file *index
-        int32_t first_arrived
-        int32_t first_woken
         uint32_t opened
         int64_t last_log_offset
         des_ring descriptors
@@ -76,9 +77,9 @@ cdef extern from "dispatch.h" nogil:
     void dsp_remove(dsp_table *table, int32_t slot)
     void dsp_rehash(dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count)
     void dsp_note_arrival(dsp_table *table, int32_t slot)
-    int32_t dsp_take_arrival(dsp_table *table)
-    void dsp_note_woken(dsp_table *table, int32_t slot)
-    int32_t dsp_take_woken(dsp_table *table)
+    bint dsp_has(const dsp_table *table, dsp_list which)
+    void dsp_put(dsp_table *table, dsp_list which, int32_t slot)
+    int32_t dsp_take(dsp_table *table, dsp_list which)
     void dsp_range(dsp_table *table, dsp_work work, const uint8_t *log, int64_t log_base,
                    size_t position, size_t end, dsp_stop *stop)
     void dsp_count_on(dsp_table *table, const uint8_t *log, int64_t log_base, size_t position,

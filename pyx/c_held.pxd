@@ -26,6 +26,7 @@ cdef extern from "lane_held.h" nogil:
         int32_t size
     struct held_slot:
         int32_t first
+        uint8_t removed
     struct held_table:
         held_row *rows
         int32_t *heap
@@ -36,6 +37,7 @@ cdef extern from "lane_held.h" nogil:
         int32_t slot_room
         int64_t count
         int64_t size
+        uint64_t finish_until
     void held_init(held_table *table)
     void held_set_slots(held_table *table, held_slot *slots, int32_t room)
     int32_t held_add(held_table *table, dsp_table *queues, const held_row *row,
@@ -43,4 +45,9 @@ cdef extern from "lane_held.h" nogil:
     void held_remove(held_table *table, dsp_table *queues, int32_t number)
     int32_t held_next(held_table *table, dsp_table *queues, int32_t *budget)
     int32_t held_due(const held_table *table, int64_t now_ms)
+    void held_leave(held_table *table, int32_t slot)
+    int32_t held_leaving(held_table *table, int32_t *budget)
+    void held_finish(held_table *table)
+    int32_t held_unfinished(held_table *table, int32_t *budget)
+    bint held_has_leaving(const held_table *table)
     int32_t held_first(const held_table *table, int32_t slot)

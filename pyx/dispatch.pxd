@@ -24,7 +24,9 @@ cdef class QueueTable:
     cdef int64_t delays_ms[MAX_DELAY_LEVELS]
     cdef des_record *ring         # memory of the table's descriptors
     cdef bint busy                # a dispatch runs without the GIL
-    cdef object leaves            # called with a slot whose pulls wait, before it is removed
+    # Called with a slot whose pulls wait, before it is removed; True: the slot may not be used for
+    # another queue until the called object puts it into `free`.
+    cdef object leaves
 
     cdef int alone(self) except -1
     cdef dsp_slot *at(self, Py_ssize_t slot) except NULL

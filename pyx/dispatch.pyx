@@ -139,14 +139,16 @@ cdef class QueueTable:
 
     def remove(self, int32_t slot) -> None:
         """Remove the queue and detach its memory."""
+        cdef bint stays = False
         if self.at(slot).watched and self.leaves is not None:
-            self.leaves(slot)
+            stays = self.leaves(slot)
         self.generation += 1
         des_forget(&self.table.descriptors)  # another queue may get the slot
         dsp_remove(&self.table, slot)
         self.names[slot] = None
         self.held[slot] = None
-        self.free.append(slot)
+        if not stays:
+            self.free.append(slot)
         self.count -= 1
 
     def name(self, int32_t slot) -> tuple[bytes, int]:
@@ -315,13 +317,13 @@ cdef class QueueTable:
         """Slots that got units since the last call, each once."""
         cdef list arrived = []
         cdef int32_t slot
-        if self.table.first_arrived < 0:
+        if not dsp_has(&self.table, DSP_ARRIVED):
             return arrived
         self.alone()
-        slot = dsp_take_arrival(&self.table)
+        slot = dsp_take(&self.table, DSP_ARRIVED)
         while slot >= 0:
             arrived.append(slot)
-            slot = dsp_take_arrival(&self.table)
+            slot = dsp_take(&self.table, DSP_ARRIVED)
         return arrived
 
     def advance_log(self, Tail tail not None) -> bool:

@@ -21,7 +21,8 @@ cdef class HeldRows:
     cdef int64_t fixed_ms         # time that every pull is held, -1: the request has the time
     cdef int64_t until_ms         # the last tick: pulls are answered whose time ended then
     cdef bint expires             # `expire` is called soon
-    cdef bint ran                 # `wake` or `expire` ran since the last tick
+    cdef bint hands               # `hand_over_some` is called soon
+    cdef bint ran                 # one of these ran since the last tick
     cdef public int64_t count_max, size_max, row_size
     cdef public int64_t others_count, others_size
     cdef readonly int64_t held_count, wake_count
@@ -30,7 +31,9 @@ cdef class HeldRows:
                   int64_t now_ms) except -1
     cdef int drop(self, SocketWriter connection) except -1
     cdef held_row release(self, int32_t number)
-    cdef int attempt(self, int32_t number, bint final) except -1
+    cdef int attempt(self, int32_t number, bint final, int32_t *budget) except -1
     cdef int answer(self, int32_t number, bint found) except -1
     cdef int give_over(self, int32_t number, int how) except -1
+    cdef int hand_over_soon(self) except -1
+    cdef int way_of(self, int32_t number) except -1
     cdef int room(self, int32_t slot) except -1

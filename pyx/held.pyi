@@ -9,6 +9,8 @@ from turbopump.pyx.pulls import Pulls
 WAKES_MAX: int
 """Maximum number of pulls that one call of `wake` or `expire` looks at; the others follow after
 other requests."""
+HAND_OVER_ROWS: int
+"""Number of pulls of WAKES_MAX that a pull given to the handler counts for."""
 WAKE_BYTES: int
 """Bytes of messages after which `wake` ends; the other pulls follow after other requests."""
 HOLD: int
@@ -85,12 +87,22 @@ class HeldRows:
         `expire` is posted again."""
 
     def leave(self, topic: bytes, queue_id: int) -> None:
-        """Give the pulls of a queue to the handler, which holds them: its next attempt looks at
-        more than the queue."""
+        """Have the handler attempt the present pulls of a queue, because its attempt looks at more
+        than the queue: `hand_over_some` is posted."""
 
-    def leave_slot(self, slot: int) -> None:
-        """Give the pulls of a slot of the queue table to the handler, before its queue is
-        removed."""
+    def leave_slot(self, slot: int) -> bool:
+        """Have the handler hold the pulls of a slot of the queue table, whose queue is removed:
+        `hand_over_some` is posted. Returns whether there are any; then the slot is free once the
+        last one has left."""
 
     def finish_all(self) -> None:
-        """Have the handler answer all pulls now."""
+        """Have the handler answer the present pulls: `hand_over_some` is posted. An earlier attempt
+        of one of them answers it, too."""
+
+    @property
+    def has_leaving(self) -> bool:
+        """Whether some of the pulls of `leave`, `leave_slot` and `finish_all` may still be held."""
+
+    def hand_over_some(self) -> None:
+        """Give pulls of `leave`, `leave_slot` and `finish_all` to the handler, up to WAKES_MAX /
+        HAND_OVER_ROWS; if some are left, `hand_over_some` is posted again."""

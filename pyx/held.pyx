@@ -8,6 +8,7 @@ leaves the pull waiting is the handler's, which gets everything it needs to cont
     FastConnection.pull, nothing found -> add      ... dispatch lists the slot, `wake` is posted
     wake   -> held_next -> lane_find_again -> answer into the connection | the pull stays | handler
     tick   -> held_due  -> lane_find_again -> answer without messages    | handler
+    leave, finish_all -> held_leaving, held_unfinished in `hand_over_some` -> handler
 
 Nothing is pointed to across a call of Python, except by a copy of the row; after each such call the
 row's sequence number shows whether the row is still there.
@@ -19,7 +20,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from turbopump.pyx.c_dispatch cimport dsp_note_woken, dsp_take_woken
+from turbopump.pyx.c_dispatch cimport DSP_WOKEN, dsp_has, dsp_put, dsp_take
 from turbopump.pyx.c_held cimport *
 from turbopump.pyx.c_pulls cimport *
 from turbopump.pyx.c_traffic cimport *
@@ -31,6 +32,9 @@ from turbopump.pyx.socket_writing cimport SocketWriter
 WAKES_MAX = 1000
 """Greatest number of rows that one call of `wake` or `expire` looks at; the rest follow after other
 requests."""
+HAND_OVER_ROWS = 10
+"""Number of rows of WAKES_MAX that a pull given to the handler counts for: its attempt there takes
+as long."""
 WAKE_BYTES = 4 << 20
 """Bytes of messages written by one call of `wake`, beyond which the rest follow later."""
 HOLD, ATTEMPT, FINISH = 0, 1, 2
@@ -103,15 +107,16 @@ cdef class HeldRows:
                     if number < 0:
                         break
                     self.pulls.found.size = 0
-                    self.attempt(number, False)
+                    self.attempt(number, False, &budget)
                     given += <int64_t>self.pulls.found.size
-                if given >= <int64_t>WAKE_BYTES and self.queues.table.first_woken >= 0:
+                if given >= <int64_t>WAKE_BYTES and dsp_has(&self.queues.table, DSP_WOKEN):
                     # Other queues are next.
-                    dsp_note_woken(&self.queues.table, dsp_take_woken(&self.queues.table))
+                    dsp_put(&self.queues.table, DSP_WOKEN,
+                            dsp_take(&self.queues.table, DSP_WOKEN))
             finally:
                 lane.busy = False
                 lane.now_ms, lane.out_size = 0, 0
-        if self.queues.table.first_woken >= 0 and not lane.wakes:
+        if dsp_has(&self.queues.table, DSP_WOKEN) and not lane.wakes:
             lane.wakes = True
             self.post(self.wake)
 
@@ -120,11 +125,12 @@ cdef class HeldRows:
         self.until_ms = steady_ms
         if not self.ran:
             # The loop drops posted calls while another thread uses the store.
-            self.lane.wakes = self.expires = False
+            self.lane.wakes = self.expires = self.hands = False
         self.ran = False
         self.lane.wake()
         if not self.expires:
             self.expire()
+        self.hand_over_soon()
 
     def expire(self) -> None:
         """Answer pulls whose time ended at or before the last tick; the rest follow later."""
@@ -139,7 +145,7 @@ cdef class HeldRows:
                     number = held_due(&self.core, self.until_ms)
                     if number < 0:
                         break
-                    self.attempt(number, True)
+                    self.attempt(number, True, &budget)
             finally:
                 lane.busy = False
                 lane.now_ms, lane.out_size = 0, 0
@@ -148,20 +154,64 @@ cdef class HeldRows:
             self.post(self.expire)
 
     def leave(self, bytes topic not None, int32_t queue_id) -> None:
-        """Give all pulls of a queue to the handler, which holds them; see the stub."""
-        self.leave_slot(self.queues.find(topic, queue_id))
+        """Have the handler attempt all present pulls of a queue; see the stub."""
+        held_leave(&self.core, self.queues.find(topic, queue_id))
+        self.hand_over_soon()
 
-    def leave_slot(self, int32_t slot) -> None:
-        """Give all pulls of a slot to the handler, which holds them."""
-        cdef int32_t number = held_first(&self.core, slot)
-        while number >= 0:
-            self.give_over(number, HOLD)
-            number = held_first(&self.core, slot)
+    def leave_slot(self, int32_t slot) -> bool:
+        """Have the handler hold all pulls of a slot whose queue is removed; see the stub."""
+        if held_first(&self.core, slot) < 0:
+            return False
+        held_leave(&self.core, slot)
+        self.core.slots[slot].removed = True
+        self.hand_over_soon()
+        return True
 
     def finish_all(self) -> None:
-        """Have the handler answer all pulls now."""
-        while self.core.count:
-            self.give_over(self.core.heap[0], FINISH)
+        """Have the handler answer all present pulls; see the stub."""
+        held_finish(&self.core)
+        self.hand_over_soon()
+
+    @property
+    def has_leaving(self) -> bool:
+        """Whether pulls are still to be given to the handler."""
+        return held_has_leaving(&self.core)
+
+    def hand_over_some(self) -> None:
+        """Give some of the pulls that leave to the handler; see the stub."""
+        cdef int32_t budget = WAKES_MAX, number
+        self.hands, self.ran = False, True
+        try:
+            while budget > 0:
+                number = held_leaving(&self.core, &budget)
+                if number < 0:
+                    number = held_unfinished(&self.core, &budget)
+                if number < 0:
+                    break
+                budget -= HAND_OVER_ROWS
+                self.give_over(number, self.way_of(number))
+        finally:
+            self.hand_over_soon()
+
+    cdef int hand_over_soon(self) except -1:
+        """Have `hand_over_some` called if pulls leave, unless it is called already."""
+        if held_has_leaving(&self.core) and not self.hands:
+            self.hands = True
+            self.post(self.hand_over_some)
+        return 0
+
+    cdef int way_of(self, int32_t number) except -1:
+        """How the handler continues a pull that leaves."""
+        cdef held_row row = self.core.rows[number]
+        cdef int32_t slot
+        if not self.core.slots[row.slot].removed:
+            return ATTEMPT
+        # The pull waits for the next message of the queue; if the queue was created again, it may
+        # have messages by now.
+        slot = self.queues.find(self.pulls.names[row.reader][1], row.queue_id)
+        if slot >= 0 and self.queues.table.slots[slot].max_offset > row.queue_offset:
+            return ATTEMPT
+        return HOLD
 
     cdef bint add(self, SocketWriter connection, const trf_request *request,
                   int64_t now_ms) except -1:
@@ -229,6 +279,9 @@ cdef class HeldRows:
         """Remove a row and return it; the caller releases its texts and its holder."""
         cdef held_row row = self.core.rows[number]
         held_remove(&self.core, &self.queues.table, number)
+        if self.core.slots[row.slot].removed and self.core.slots[row.slot].first < 0:
+            self.core.slots[row.slot].removed = False
+            self.queues.free.append(row.slot)
         return row
 
     cdef int drop(self, SocketWriter connection) except -1:
@@ -240,12 +293,14 @@ cdef class HeldRows:
             Py_DECREF(connection)
         return 0
 
-    cdef int attempt(self, int32_t number, bint final) except -1:
-        """Read again for a pull: answer it, or leave it waiting, which `final` forbids."""
+    cdef int attempt(self, int32_t number, bint final, int32_t *budget) except -1:
+        """Read again for a pull: answer it, or leave it waiting, which `final` forbids. `budget` is
+        reduced if the pull is given to the handler."""
         cdef held_row row = self.core.rows[number]
         cdef SocketWriter connection = <SocketWriter>row.holder
         cdef lane_found_outcome outcome = LANE_NOT_HERE
         cdef trf_pull pull
+        final = final or row.sequence <= self.core.finish_until
         try:
             connection.write_waiting()
             connection.is_queued()
@@ -270,6 +325,7 @@ cdef class HeldRows:
             self.pulls.found.size = 0
         elif outcome != LANE_AT_END:
             self.pulls.found.size = 0
+            budget[0] = max(0, budget[0] - HAND_OVER_ROWS)
             self.give_over(number, FINISH if final else ATTEMPT)
         return 0
 
@@ -305,7 +361,7 @@ cdef class HeldRows:
         return 0
 
     cdef int give_over(self, int32_t number, int how) except -1:
-        """Give a pull to the handler."""
+        """Give a pull to the handler, which answers it if `finish_all` wanted it answered."""
         cdef held_row row = self.release(number)
         cdef SocketWriter connection = <SocketWriter>row.holder
         cdef bytes subscription = None
@@ -320,7 +376,7 @@ cdef class HeldRows:
         self.hand_over(connection, (
             row.opaque, *self.pulls.names[row.reader], row.queue_id, row.queue_offset,
             row.max_msg_nums, row.sys_flag, row.sub_version, subscription, expression_type,
-            row.deadline_ms, how
+            row.deadline_ms, FINISH if row.sequence <= self.core.finish_until else how
         ))
         return 0
 

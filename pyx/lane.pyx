@@ -12,6 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memset
 
 from turbopump.pyx.acks cimport Acks
+from turbopump.pyx.c_dispatch cimport DSP_ARRIVED, DSP_WOKEN, dsp_has
 from turbopump.pyx.c_lane cimport *
 from turbopump.pyx.c_pulls cimport lane_found
 from turbopump.pyx.c_traffic cimport *
@@ -211,7 +212,7 @@ cdef class Lane:
 
     cdef int wake(self) except -1:
         """Call `woken` if queues with held pulls have grown since its work was done."""
-        if self.queues.table.first_woken >= 0 and not self.wakes and self.woken is not None:
+        if dsp_has(&self.queues.table, DSP_WOKEN) and not self.wakes and self.woken is not None:
             self.wakes = True
             self.woken()
         return 0
@@ -525,10 +526,10 @@ cdef class Lane:
                 self.dispatch(self.now())
         if has_grown and self.grown is not None:
             self.grown()
-        if self.watched and not self.notified and self.queues.table.first_arrived >= 0:
+        if self.watched and not self.notified and dsp_has(&self.queues.table, DSP_ARRIVED):
             self.notified = True
             self.arrived()
-        if self.queues.table.first_woken >= 0:
+        if dsp_has(&self.queues.table, DSP_WOKEN):
             self.wake()
         return 0
 

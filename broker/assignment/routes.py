@@ -96,14 +96,17 @@ class TopicRoutes:
         servers: Callable[[], Sequence[str]],
         own: Callable[[str], tuple[TopicConfig | None, GroupCoordinator]],
         steady_ms: Callable[[], int],
+        run_soon: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         """`servers` returns the name servers; without any, a topic's route is made from this
-        broker's own configuration, returned by `own`."""
+        broker's own configuration, returned by `own`; for `run_soon` see NameServerQueries."""
         self.on_change: Callable[[str], None] = lambda topic: None
         """Called with a topic whose readable queues have changed since its former route, before the
         new route is returned."""
         self._servers, self._own = servers, own
-        self._queries = NameServerQueries(call, servers, TIMEOUT_MS, body_max=ROUTE_MAX)
+        self._queries = NameServerQueries(
+            call, servers, TIMEOUT_MS, body_max=ROUTE_MAX, run_soon=run_soon
+        )
         self._cache = RouteCache[KnownRoute](self._query, _size, steady_ms, RULES)
         self._versions = 0
 

@@ -121,15 +121,17 @@ class Escape:
         steady_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         neighbours: Callable[[], Sequence[Neighbour]] = tuple,
+        run_soon: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        """`neighbours` returns the masters of the same process."""
+        """`neighbours` returns the masters of the same process; for `run_soon` see
+        NameServerQueries."""
         self._config = config
         self._remote, self._neighbours = call, neighbours
         self.steady_ms = steady_ms
         """Returns ms of the monotonic clock."""
         self._wall_ms = wall_ms
         self._masters = TopicMasters(
-            call, lambda: config.namesrv_addr, config.broker_name, steady_ms
+            call, lambda: config.namesrv_addr, config.broker_name, steady_ms, run_soon
         )
         self._turn = 0
         self._avoided: dict[str, int] = {}

@@ -86,8 +86,12 @@ class TopicMasters:
         servers: Callable[[], Sequence[str]],
         own_name: str,
         steady_ms: Callable[[], int],
+        run_soon: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        queries = NameServerQueries(call, servers, TIMEOUT_MS, body_max=ROUTE_MAX)
+        """For `run_soon` see NameServerQueries."""
+        queries = NameServerQueries(
+            call, servers, TIMEOUT_MS, body_max=ROUTE_MAX, run_soon=run_soon
+        )
 
         def query(
             topic: str, _former: tuple[Master, ...] | None
@@ -134,7 +138,9 @@ def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
         address = addresses.get(name)
         if count and address and _is_address(address):
             found.append(Master(name, address, count))
-    return tuple(found[:MASTERS_MAX])
+            if len(found) == MASTERS_MAX:
+                break
+    return tuple(found)
 
 
 def _is_address(text: str) -> bool:

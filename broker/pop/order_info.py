@@ -23,8 +23,8 @@ from turbopump.net.wire.names import check_lengths, kept_size
 FILE_NAME: Final = "consumerOrderInfo.json"
 """Name of the file in the broker's configuration folder."""
 MAX_SIZE: Final = 64 << 20
-"""Maximum size of all batches, in bytes, some 50,000 queues with 32 messages each; beyond it,
-queues without a batch are not popped in order."""
+"""Maximum size of all batches, in bytes, some 15,000 queues with 32 messages each. At this size
+queues without a batch are not popped in order, and no batch is replaced by a larger batch."""
 STALE_MS: Final = 24 * 3_600_000
 """Age in ms after its hand-out at which a batch is forgotten (CLEAN_SPAN_FROM_LAST)."""
 
@@ -83,9 +83,7 @@ class OrderedBatch:
     def size(self) -> int:
         """Return the batch's approximate size in bytes, in memory or in the file, which has up to 6
         bytes for a control character of `attempt_id`: the larger one."""
-        attempt = self.attempt_id or ""
-        size = _BATCH_SIZE + 3 * _MESSAGE_SIZE * len(self.offsets)
-        return size + max(kept_size(attempt), text_size(attempt))
+        return _size_of(len(self.offsets), self.attempt_id)
 
     def to_json(self) -> dict[str, Any]:
         """Return the batch as an object of consumerOrderInfo.json (RocketMQ: OrderInfo); `o` has
@@ -162,11 +160,13 @@ class OrderedBatches:
         return self._table.get((topic, group), {}).get(queue_id)
 
     def put(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> None:
-        """Replace the batch of a queue with the state found in the log; without room nothing
-        happens."""
-        if self.has_room(topic, group, queue_id):
+        """Replace the batch of a queue with the state found in the log; without room for it the
+        queue has no batch."""
+        if len(batch.offsets) <= self.room(topic, group, queue_id, batch.attempt_id):
             self._put((topic, group), queue_id, batch)
             self._changed = True
+        else:
+            self.clear(topic, group, queue_id)
 
     def unacknowledged_count(self, topic: str, group: str, now_ms: int) -> int:
         """Return the number of unacknowledged messages in the group's batches of the topic that
@@ -205,10 +205,12 @@ class OrderedBatches:
         until_ms = batch.blocked_until_ms()
         return until_ms if now_ms < until_ms else 0
 
-    def has_room(self, topic: str, group: str, queue_id: int) -> bool:
-        """Whether a batch of the queue can be kept: the queue has one already, or all batches
-        together are smaller than MAX_SIZE."""
-        return queue_id in self._table.get((topic, group), {}) or self.size < MAX_SIZE
+    def room(self, topic: str, group: str, queue_id: int, attempt_id: str | None) -> int:
+        """Return the maximum number of messages in a new batch of the queue; 0: no room for
+        a batch. All batches together stay below MAX_SIZE, or this one does not get larger."""
+        before = self.get(topic, group, queue_id)
+        free = max(0, MAX_SIZE - self.size) + (0 if before is None else before.size())
+        return max(0, free - _size_of(0, _kept(attempt_id))) // (3 * _MESSAGE_SIZE)
 
     def hand_out(
         self,
@@ -224,8 +226,7 @@ class OrderedBatches:
         """Replace the queue's batch with messages given out now; `offsets` are ascending. Return
         how often each offset had been given out before, 0 for the first time; a repeated
         `attempt_id` is not counted, and one that is longer than a name is not kept."""
-        if check_lengths(attempt=attempt_id):
-            attempt_id = None  # no client sends such an id
+        attempt_id = _kept(attempt_id)
         pair = topic, group
         before = self._table.get(pair, {}).get(queue_id)
         batch = OrderedBatch(
@@ -294,6 +295,7 @@ class OrderedBatches:
         batch = self.get(topic, group, queue_id)
         if batch is not None and batch.pop_time_ms == pop_time_ms:
             batch.invisible_ms = 0
+            self._changed = True
 
     def clear_all(self) -> None:
         """Remove all batches: another broker is the master."""
@@ -356,6 +358,18 @@ class OrderedBatches:
             self.size -= queues[queue_id].size()
         queues[queue_id] = batch
         self.size += batch.size()
+
+
+def _kept(attempt_id: str | None) -> str | None:
+    """The attempt id to keep: None for an id that is longer than a name, which no client sends."""
+    return None if check_lengths(attempt=attempt_id) else attempt_id
+
+
+def _size_of(count: int, attempt_id: str | None) -> int:
+    """Approximate size of a batch of `count` messages, in bytes."""
+    attempt = attempt_id or ""
+    size = _BATCH_SIZE + 3 * _MESSAGE_SIZE * count
+    return size + max(kept_size(attempt), text_size(attempt))
 
 
 def _by_offset(value: Any) -> dict[QueueOffset, int]:

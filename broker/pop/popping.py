@@ -279,9 +279,12 @@ class Popping:
         if self._lives.is_ending(queue.topic):
             return
         position = self.next_offset(query, queue, now_ms)
+        count = query.count - popped.count
         if query.is_ordered:
             until_ms = self._orders.blocked_until_ms(*queue, query.attempt_id, now_ms)
-            if until_ms or not self._orders.has_room(*queue):
+            room = self._orders.room(*queue, query.attempt_id)
+            count = min(count, room)
+            if until_ms or not room:
                 if until_ms:
                     popped.blocked_ms[queue.queue_id] = until_ms
                 return
@@ -292,12 +295,12 @@ class Popping:
         if popped.count >= query.count or self._outstanding.is_full(queue):
             popped.remaining_counts[place] = max(0, high - position)
             return
-        result = self._read(query, queue, position, query.count - popped.count)
+        result = self._read(query, queue, position, count)
         if result.status in _MOVED:
             position = result.next_queue_offset
             self._outstanding.forget(queue)
             self._offsets.correct(queue.group, queue.topic, queue.queue_id, position, now_ms)
-            result = self._read(query, queue, position, query.count - popped.count)
+            result = self._read(query, queue, position, count)
         if result.status is ReadStatus.FOUND:
             self._hand_out(query, popped, kind, queue, position, result)
         elif result.status in _NOTHING_HERE:

@@ -25,6 +25,9 @@ WAITER_SIZE: Final = 1_200
 SWEEP_MAX: Final = 500
 """Maximum number of attempts in a call of `wake_waiters`, some 20 ms; the rest follow after other
 requests had their turn."""
+ENDS_MAX: Final = 250
+"""Maximum number of waits that a call of `wake_waiters`, `tick` or `release_some` ends, some 5 ms;
+the rest follow after other requests."""
 READS_ON_MAX: Final = 2
 """Maximum number of attempts in a call of `wake_waiters` that found nothing within the maximum that
 one read examines, some ms each with an SQL92 expression."""
@@ -86,6 +89,9 @@ class PopWaiters:
         self._sequence = 0
         self._arrived: dict[Arrived, None] = {}
         self._behind: deque[tuple[PopWaiter, Arrived]] = deque()
+        self._ended_ms = -1  # time of the last tick
+        self._ran = True  # `wake_waiters`, since the last tick
+        self._releasing: list[tuple[int, int, PopWaiter]] = []  # entries of _deadlines, last first
         self.count = 0
         """Number of waiting pops."""
         self.size = 0
@@ -132,9 +138,11 @@ class PopWaiters:
             self._ask_to_wake()
 
     def wake_waiters(self) -> None:
-        """Call `attempt` of the waiters that arrivals wake, at most SWEEP_MAX; `wake` is called
-        again if some are left."""
-        self._woken = False
+        """End waits of `release_all` and waits whose time ended, at most ENDS_MAX, then call
+        `attempt` of the waiters that arrivals wake, at most SWEEP_MAX; `wake` is called again if
+        some are left."""
+        self._woken, self._ran = False, True
+        self._end_some()
         if not self._behind:
             arrived, self._arrived = self._arrived, {}
             for one in arrived:
@@ -152,16 +160,16 @@ class PopWaiters:
                 # the client is gone: wake another waiter for the message
                 self._choose(waiter.group, one)
             reads_on += len(self._arrived) > known
-        if self._behind or self._arrived:
-            self._ask_to_wake()
+        self._go_on()
 
     def tick(self, now_ms: int) -> None:
         """End the wait of pops whose deadline has passed at `now_ms`, a time of the monotonic
-        clock: `attempt(None)` answers them."""
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            waiter = heapq.heappop(self._deadlines)[2]
-            if waiter.waiting:
-                self._finish(waiter)
+        clock: `attempt(None)` answers them; if there are many, a part follows later."""
+        if not self._ran:
+            self._woken = False  # the loop drops the call while another thread uses the store
+        self._ran, self._ended_ms = False, now_ms
+        self._end_some()
+        self._go_on()
 
     def drop(self, owner: Hashable) -> None:
         """Forget the waiting pops of `owner`, whose connection closed, without an attempt or an
@@ -170,11 +178,34 @@ class PopWaiters:
             self._remove(waiter)
 
     def release_all(self) -> None:
-        """End the wait of every pop now: `attempt(None)` answers each before this returns (the
-        broker stops, or is no longer the master)."""
-        for waiters in list(self._by_owner.values()):
-            for waiter in list(waiters):
+        """Have the waits of all present pops ended by `attempt(None)`, because the broker stops, or
+        is no longer the master: in portions, by `wake_waiters` or by calls of `release_some`."""
+        self._releasing = self._deadlines[::-1]
+        self._go_on()
+
+    def release_some(self) -> bool:
+        """End a portion of the waits of `release_all` now; returns whether some are left."""
+        self._end_some()
+        return bool(self._releasing)
+
+    def _end_some(self) -> None:
+        """End waits of `release_all` and waits whose time ended before the last tick, at most
+        ENDS_MAX."""
+        for _ in range(ENDS_MAX):
+            if self._releasing:
+                waiter = self._releasing.pop()[2]
+            elif self._deadlines and self._deadlines[0][0] <= self._ended_ms:
+                waiter = heapq.heappop(self._deadlines)[2]
+            else:
+                return
+            if waiter.waiting:
                 self._finish(waiter)
+
+    def _go_on(self) -> None:
+        """Have `wake_waiters` called again if there is work for it."""
+        is_due = self._deadlines and self._deadlines[0][0] <= self._ended_ms
+        if self._behind or self._arrived or self._releasing or is_due:
+            self._ask_to_wake()
 
     def _choose(self, group: str, arrived: Arrived) -> None:
         """Choose the waiters of a group that an arrival wakes: the first pop, and all that only

@@ -8,9 +8,10 @@ time of the table's next version.
 Tests: tests/unit/broker/tables/test_tables.py
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -44,8 +45,12 @@ MAX_APPENDED = 1_000
 """Maximum groups of a change that is appended beside the file; for more, the whole file is
 written."""
 MAX_GROUPS = 80_000
-"""Maximum groups, for `find` and the handlers; `put` does not check it. With names of any length
-subscriptionGroup.json stays below the 64 MiB that are read at the next start."""
+"""Maximum groups, for `find_or_create` and the handlers; `put` does not check it."""
+MAX_SIZE = 40 << 20
+"""Maximum bytes of all groups in subscriptionGroup.json, for `find_or_create`, the handlers and
+replicas; `put` does not check it. With the bans, deletions and names that are only here the file
+stays below the 64 MiB that are read at the next start. 80,000 groups with the defaults fit with
+names of 50 characters."""
 MAX_BEAN = 4_096
 """Maximum bytes of a group in JSON, including members that are unknown here; RocketMQ's has some
 400."""
@@ -69,6 +74,16 @@ SYSTEM_GROUPS = frozenset(
     }
 )
 """Names of RocketMQ's own groups, which `GroupTable.load` creates."""
+_SEPARATOR = len(",\n\t\t")
+_SETTINGS = attrgetter(
+    *(
+        one.name
+        for one in fields(SubscriptionGroupConfig)
+        if one.compare and one.name != "group_name"
+    )
+)
+_DEFAULTS = _SETTINGS(SubscriptionGroupConfig(group_name=""))
+_DEFAULT_SIZE = len(SubscriptionGroupConfig(group_name="").row()) + _SEPARATOR
 _Groups = dict[str, SubscriptionGroupConfig]
 _Forbidden = dict[str, dict[str, int]]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -100,6 +115,8 @@ class GroupTable:
         self._changes = 0
         self._deleted: set[str] = set()
         self._deleted_ms: dict[str, int] = {}
+        self.size = 0
+        """Bytes of all groups in the file."""
 
     def load(self, now_ms: int) -> None:
         """Read subscriptionGroup.json, if it exists, and add missing system groups (store.md 22),
@@ -120,7 +137,7 @@ class GroupTable:
     def find_or_create(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """Return the group's configuration; a missing group is created with the defaults if the
         configuration allows it. None means the answer is SUBSCRIPTION_GROUP_NOT_EXIST (26):
-        creation is off, the name is illegal, or the table holds MAX_GROUPS (RocketMQ:
+        creation is off, the name is illegal, or the table holds MAX_GROUPS or MAX_SIZE (RocketMQ:
         findSubscriptionGroupConfig)."""
         known = self._groups.get(name)
         if known is not None:
@@ -130,6 +147,8 @@ class GroupTable:
         if not allowed or full or validate_group_name(name) is not None:
             return None
         created = SubscriptionGroupConfig(group_name=name)
+        if self.size_with([created]) > MAX_SIZE:
+            return None
         self.put(created, now_ms)
         return created
 
@@ -180,6 +199,17 @@ class GroupTable:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def size_with(self, configs: Iterable[SubscriptionGroupConfig]) -> int:
+        """Bytes of all groups in the file if these were put; of those with one name the last
+        counts."""
+        changed = {one.group_name: one for one in configs}
+        size = self.size
+        for name, one in changed.items():
+            before = self._groups.get(name)
+            if before != one:
+                size += group_size(one) - (0 if before is None else group_size(before))
+        return size
 
     def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
         """Create or replace a group without any check, with a new version; an equal configuration
@@ -306,6 +336,7 @@ class GroupTable:
         self.data_version = DataVersion.from_json(saved.get("dataVersion"))
         groups, self._forbidden = read_groups(saved)
         self._groups.replace(groups)
+        self.size = sum(map(group_size, groups.values()))
         self._deleted_ms = read_deleted(saved)
         self.only_here = read_only_here(saved)
 
@@ -324,9 +355,13 @@ class GroupTable:
         self._changes += 1
         groups = self._groups
         replaced = [name for name in put if name in groups] + [*gone, *banned]
+        self.size = self.size_with(put.values())
         groups.put_all(put)
         self._deleted.difference_update(put)
         for name in gone:
+            removed = groups.get(name)
+            assert removed is not None, "the caller removes groups of the table"
+            self.size -= group_size(removed)
             groups.remove(name)
             if len(self._deleted) < MAX_GROUPS:
                 self._deleted.add(name)
@@ -373,6 +408,16 @@ class GroupTable:
             {TABLE: gone, BANS: [name for name, masks in banned.items() if masks is None]},
         )
         self._saver.changed(FILE_NAME, self._content, change)
+
+
+def group_size(config: SubscriptionGroupConfig) -> int:
+    """Bytes of a group in the file. The first call for a configuration that differs from the
+    defaults encodes it, some 10 us."""
+    name = config.group_name
+    is_plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
+    if is_plain and _SETTINGS(config) == _DEFAULTS:
+        return _DEFAULT_SIZE + 2 * len(name)
+    return len(config.row()) + _SEPARATOR
 
 
 def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:

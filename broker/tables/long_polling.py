@@ -6,7 +6,7 @@ an answer: the pull handler's `attempt` does.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,10 +23,10 @@ MAX_SIZE = 192 << 20
 HOLD_SIZE = 900
 """Estimated bytes of a held pull besides its texts: the pull, its request and header, and its table
 entries."""
-SWEEP_MAX = 1_000
-"""Maximum weight of the attempts of a sweep, some 20 ms; the rest follow after other requests.
-Pulls whose filters refuse everything are attempted at every arrival, and a peer may hold
-thousands."""
+SWEEP_MAX = 250
+"""Maximum weight of the attempts of a sweep, or of the final attempts of a tick, some 5 ms; the
+rest follow after other requests. Pulls whose filters refuse everything are attempted at every
+arrival, and a peer may hold thousands."""
 _SLACK = 1_024  # deadlines of answered pulls that may stay in the heap before it is rebuilt
 
 _ANY_OFFSET = QueueOffset(2**63 - 1)  # above every queue offset
@@ -100,7 +100,10 @@ class HeldPulls:
         self._deadlines: list[tuple[int, int, HeldPull]] = []
         self._sequence = 0
         self._arrived: dict[_Key, QueueOffset] = {}
-        self._behind: deque[tuple[HeldPull, QueueOffset]] = deque()
+        self._behind: deque[tuple[Iterator[HeldPull], QueueOffset]] = deque()
+        self._ended_ms = -1  # time of the last tick
+        self._swept = True  # since the last tick
+        self._releasing: list[tuple[int, int, HeldPull]] = []  # entries of _deadlines, last first
         self._rows = rows
         self._count = self._size = 0
         if rows is not None:
@@ -155,42 +158,50 @@ class HeldPulls:
 
     def attempt_all(self, topic: str, queue_id: int) -> None:
         """Have the next `sweep` attempt all pulls of the queue, whatever their offsets, because an
-        offset was reset."""
+        offset was reset. The pulls that native code holds are attempted in portions, after
+        that."""
         if self._rows is not None:
             self._rows.leave(topic.encode(), queue_id)
         self.arrived(topic, queue_id, _ANY_OFFSET)
 
     def sweep(self) -> None:
-        """Attempt the pulls whose queue has grown beyond their offset, up to the weight
-        `sweep_max`; if some are left, `wake` is called.
+        """Answer pulls of `release_all` and pulls whose time ended, then attempt the pulls whose
+        queue has grown beyond their offset, all up to the weight `sweep_max`; if some are left,
+        `wake` is called.
 
         Later arrivals wait until all of these pulls have been attempted.
         """
-        self._woken = False
+        self._woken, self._swept = False, True
+        weight = self._finish_some()
         if not self._behind:
             arrived, self._arrived = self._arrived, {}
             for key, max_queue_offset in arrived.items():
-                holds = self._by_queue.get(key, ())
-                self._behind.extend((hold, max_queue_offset) for hold in holds)
-        weight = 0
+                holds = list(self._by_queue.get(key, ()))
+                self._behind.append((iter(holds), max_queue_offset))
         while self._behind and weight < self._sweep_max:
-            hold, max_queue_offset = self._behind.popleft()
+            rest, max_queue_offset = self._behind[0]
+            hold = next(rest, None)
+            if hold is None:
+                self._behind.popleft()
+                continue
             weight += hold.weight
             grown = hold.waiting and hold.queue_offset < max_queue_offset
             if grown and hold.attempt(hold, False):
                 self._remove(hold)
-        if self._behind or self._arrived:
+        if self._behind or self._arrived or self._must_finish():
             self._ask_for_sweep()
 
     def tick(self, now_ms: int) -> None:
         """Answer, by a final attempt, the pulls with a deadline at or before `now_ms` (monotonic
-        clock); of the pulls that native code holds, a part follows later if there are many."""
+        clock); if there are many, a part follows later."""
         if self._rows is not None:
             self._rows.tick(now_ms)
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            hold = heapq.heappop(self._deadlines)[2]
-            if hold.waiting:
-                self._finish(hold)
+        if not self._swept:
+            self._woken = False  # the loop drops the call while another thread uses the store
+        self._swept, self._ended_ms = False, now_ms
+        self._finish_some()
+        if self._behind or self._arrived or self._must_finish():
+            self._ask_for_sweep()
 
     def drop(self, owner: Hashable) -> None:
         """Remove the pulls of a closed connection without an answer."""
@@ -198,12 +209,43 @@ class HeldPulls:
             self._remove(hold)
 
     def release_all(self) -> None:
-        """Answer all held pulls now, by a final attempt each, because the broker stops."""
+        """Have all present pulls answered, by a final attempt each, because the broker stops or its
+        role has changed: in portions, by sweeps or by calls of `release_some`. Pulls that are held
+        from now on stay."""
         if self._rows is not None:
             self._rows.finish_all()
-        for holds in list(self._by_owner.values()):
-            for hold in list(holds):
+        self._releasing = self._deadlines[::-1]
+        if self._releasing:
+            self._ask_for_sweep()
+
+    def release_some(self) -> bool:
+        """Answer a portion of the pulls of `release_all` now; returns whether some are left."""
+        if self._rows is not None:
+            self._rows.hand_over_some()
+        self._finish_some()
+        return bool(self._releasing) or (self._rows is not None and self._rows.has_leaving)
+
+    def _finish_some(self) -> int:
+        """Answer pulls of `release_all` and pulls whose time ended before the last tick, up to the
+        weight `sweep_max`; returns their weight."""
+        weight = 0
+        while weight < self._sweep_max:
+            if self._releasing:
+                hold = self._releasing.pop()[2]
+            elif self._deadlines and self._deadlines[0][0] <= self._ended_ms:
+                hold = heapq.heappop(self._deadlines)[2]
+            else:
+                break
+            weight += hold.weight
+            if hold.waiting:
                 self._finish(hold)
+        return weight
+
+    def _must_finish(self) -> bool:
+        """Whether a pull is left for `_finish_some`."""
+        return bool(self._releasing) or (
+            bool(self._deadlines) and self._deadlines[0][0] <= self._ended_ms
+        )
 
     def _ask_for_sweep(self) -> None:
         """Have `sweep` called soon, unless that is requested already."""

@@ -31,8 +31,11 @@ class QueueListeners:
 
     def notify(self) -> None:
         """Mark the queues that dispatch has grown since the last call as dirty, and call each
-        callback for each of these queues."""
+        callback for each of these queues. While the log is being cut, the end of a queue may move
+        back at any step: the callbacks wait for the tick after the cut."""
         parts, queues = self._parts, self._parts.queues
+        if parts.log.is_suspended:
+            return
         if self._statistics.lane is not None:
             self._statistics.lane.arrivals_taken()
         slots, batches = parts.dispatcher.take_arrivals()

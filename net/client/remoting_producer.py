@@ -73,11 +73,16 @@ class RemotingProducer:
 
     async def start(self) -> None:
         """Have the client's next heartbeats list the group; the first send opens connections to
-        brokers. Raises ClientError if started already, and for a second checker of the group."""
+        brokers. Raises ClientError if started already, for a second checker of the group, and if
+        this machine's own address cannot be used."""
         if self._ids is not None:
             raise ClientError("the producer is started already")
         await self._instance.add_producer(self._group, self._checker)
-        packed = hosts.pack_ip(self._instance.ip, 0)[:-4]
+        try:
+            packed = hosts.pack_ip(self._instance.ip, 0)[:-4]
+        except ValueError:
+            await self._instance.remove_producer(self._group, self._checker)
+            raise ClientError(f"{self._instance.ip!r} is no IP address of this machine") from None
         constant = id(self) >> 4
         self._ids = UniqueIds(packed, os.getpid(), constant, self._instance.now_ms)
 

@@ -23,7 +23,7 @@ from turbopump.net.client.receiving import received_alone
 from turbopump.net.client.remoting_producer import RemotingProducer
 from turbopump.net.client.sending import check_message
 from turbopump.net.client.shared_client import SharedClient, instance_of
-from turbopump.net.client.tasks import TaskSet
+from turbopump.net.client.tasks import TaskSet, is_being_cancelled
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
@@ -274,8 +274,18 @@ class TransactionProducer(ClientLifetime):
     ) -> None:
         """Run the program's `check`, and send the end of the transaction to the broker `peer`;
         nothing for UNKNOWN."""
-        async with self._turns:
-            end = await self._check(message)
+        try:
+            async with self._turns:
+                end = await self._check(message)
+        except asyncio.CancelledError:
+            if is_being_cancelled():
+                raise
+            # a task that the program waited for was cancelled, not this task
+            logger.error(
+                "the check of transaction %s raised CancelledError: the broker checks again",
+                message.message_id,
+            )
+            return
         if end is TransactionEnd.UNKNOWN:
             return
         header = EndTransactionRequest(

@@ -15,6 +15,7 @@ A query for which no use waits is a refresh; it does not delay the others: name 
 A flood of unknown names cannot displace the answers: `blanks_max` bounds the entries without one.
 """
 
+import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from typing import Final, Generic, TypeVar
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.routing.name_servers import Absent
+
+logger = logging.getLogger(__name__)
 
 _PASSED_MAX: Final = 16
 """Waiting entries that are passed over for the sake of a new entry: a flood of waiting names must
@@ -101,7 +104,8 @@ class RouteCache(Generic[T]):
     """A cache for one kind of query. Loop thread only; times are ms of the monotonic clock
     `steady_ms`.
 
-    `query` begins a query for a name; its second argument is the former answer, or None. `size_of`
+    `query` begins a query for a name; its second argument is the former answer, or None. An
+    exception that it raises is logged, and counts as an Absent that is not certain. `size_of`
     returns the size of an entry by its name and its answer, or None. Entries with pending uses are
     not dropped, even beyond the bounds of sizes and entries.
     """
@@ -188,7 +192,9 @@ class RouteCache(Generic[T]):
 
     def put(self, name: str, value: T | Absent) -> None:
         """Set the answer for a name without a query; counts as a use. Its age is still that of the
-        last query."""
+        last query. An Absent for a new name is dropped if there is no room for it."""
+        if name not in self._entries and not isinstance(value, Absent):
+            self._entries[name] = _Entry[T](name, value)  # needs no room among the blanks
         entry = self._used(name)
         if entry is not None:
             entry.value = value
@@ -331,7 +337,13 @@ class RouteCache(Generic[T]):
         self._asking += 1
         self._refreshing += is_refresh
         entry.asked_ms, entry.due_ms, entry.in_doubt = self._steady_ms(), NEVER_MS, False
-        self._query(entry.name, entry.answer).then(partial(self._on_answer, entry, is_refresh))
+        answer: Deferred[T | Absent]
+        try:
+            answer = self._query(entry.name, entry.answer)
+        except Exception as error:
+            logger.exception("the query of %r failed", entry.name)
+            answer = Deferred.resolved(Absent(f"the query failed: {error}", is_certain=False))
+        answer.then(partial(self._on_answer, entry, is_refresh))
 
     def _on_answer(self, entry: _Entry[T], was_refresh: bool, value: T | Absent) -> None:
         """Store `value`, the result of a query, unless the former answer stays in use, and

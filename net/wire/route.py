@@ -12,16 +12,20 @@ from typing import Any, Final
 from turbopump.engine.json_steps import Lazy, LazyItems
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
+    Steps,
     as_int,
     as_object,
     as_text,
     dump,
+    finish,
     flag,
     int32,
     items,
+    items_in_steps,
     load_object,
     optional_text,
     table,
+    table_in_steps,
     text,
 )
 
@@ -140,13 +144,18 @@ class TopicRouteData:
     def from_json(cls, value: Any) -> "TopicRouteData":
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
+        return finish(cls.from_json_in_steps(value))
+
+    @classmethod
+    def from_json_in_steps(cls, value: Any) -> Steps["TopicRouteData"]:
+        """Convert like `from_json`, in steps. Raises BadBody."""
         members = as_object(value)
         mapping = members.get("topicQueueMappingByBroker")
         return cls(
-            queue_datas=items(members, "queueDatas", QueueData.from_json),
-            broker_datas=items(members, "brokerDatas", BrokerData.from_json),
+            queue_datas=(yield from items_in_steps(members, "queueDatas", QueueData.from_json)),
+            broker_datas=(yield from items_in_steps(members, "brokerDatas", BrokerData.from_json)),
             order_topic_conf=optional_text(members, "orderTopicConf"),
-            filter_server_table=table(members, "filterServerTable", _texts),
+            filter_server_table=(yield from table_in_steps(members, "filterServerTable", _texts)),
             topic_queue_mapping_by_broker=None if mapping is None else as_object(mapping),
         )
 
@@ -193,10 +202,15 @@ class ClusterInfo:
     def from_json(cls, value: Any) -> "ClusterInfo":
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
+        return finish(cls.from_json_in_steps(value))
+
+    @classmethod
+    def from_json_in_steps(cls, value: Any) -> Steps["ClusterInfo"]:
+        """Convert like `from_json`, in steps. Raises BadBody."""
         members = as_object(value)
         return cls(
-            table(members, "brokerAddrTable", BrokerData.from_json),
-            table(members, "clusterAddrTable", _texts),
+            (yield from table_in_steps(members, "brokerAddrTable", BrokerData.from_json)),
+            (yield from table_in_steps(members, "clusterAddrTable", _texts)),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -173,6 +173,8 @@ def wake(world: World) -> None:
     broker.store.notify_arrivals()
     broker.fast.held_rows.wake()
     broker.held_pulls.sweep()
+    while broker.held_pulls.release_some() or broker.fast.held_rows.has_leaving:
+        pass
 
 
 def take(responses: dict[int, list[bytes]], written: bytes) -> bytes:

@@ -14,7 +14,14 @@ from typing import Any, Final, TypeVar, cast
 
 from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC
 from turbopump.broker.tables.data_versions import is_older
-from turbopump.broker.tables.groups import MAX_BEAN, MAX_GROUPS, read_bans, read_deleted
+from turbopump.broker.tables.groups import (
+    MAX_BEAN,
+    MAX_GROUPS,
+    MAX_SIZE,
+    GroupTable,
+    read_bans,
+    read_deleted,
+)
 from turbopump.broker.tables.topic_attributes import MAX_ATTRIBUTES_TEXT
 from turbopump.broker.tables.topics import (
     DELETED_TIMES,
@@ -352,3 +359,10 @@ def check_topics(topics: Collection[str]) -> None:
 def check_groups(groups: Collection[str]) -> None:
     """Raise BadBody if there are more than MAX_GROUPS groups."""
     check_count(groups, MAX_GROUPS, "group")
+
+
+def check_size(table: GroupTable, groups: Collection[SubscriptionGroupConfig]) -> None:
+    """Raise BadBody if the table would have more than MAX_SIZE bytes with these groups."""
+    size = table.size_with(groups)
+    if size > max(MAX_SIZE, table.size):
+        raise BadBody(f"groups of {size} bytes, a broker holds at most {MAX_SIZE}")

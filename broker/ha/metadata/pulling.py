@@ -414,6 +414,7 @@ class MetadataFollower:
         banned = answers.bans_of(table)
         result = answers.merge_tables(mine, version, theirs, table.version, gone)
         answers.check_groups(result)
+        answers.check_size(groups, result.values())
         answers.check_groups(banned)
         # A lifted ban is removed: the newer table decides.
         bans = groups.all_forbidden() if is_older(table.version, version) else banned

@@ -18,7 +18,14 @@ from turbopump.broker.handlers.json_responses import (
     response_in_steps,
     topic_list,
 )
-from turbopump.broker.tables.groups import FORBIDDEN_READ, MAX_BANS, MAX_BEAN, MAX_GROUPS
+from turbopump.broker.tables.groups import (
+    FORBIDDEN_READ,
+    MAX_BANS,
+    MAX_BEAN,
+    MAX_GROUPS,
+    MAX_SIZE,
+    group_size,
+)
 from turbopump.broker.tables.topic_attributes import BadAttributes, apply_group_attributes
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.fair_scheduler import Steps
@@ -99,11 +106,15 @@ def _put_all(
         except BadAttributes as error:
             return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
         changed.append(replace(group, attributes=attributes))
+        group_size(changed[-1])  # encoded here, between steps
     new = {group.group_name for group in groups if known.get(group.group_name) is None}
     if len(known) + len(new) > MAX_GROUPS:
         remark = f"a broker holds at most {MAX_GROUPS} groups"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
-    broker.groups.put_all(changed, now_ms)
+    if known.size_with(changed) > max(MAX_SIZE, known.size):
+        remark = f"the groups of a broker take at most {MAX_SIZE} bytes in its file"
+        return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
+    known.put_all(changed, now_ms)
     return new_response(request, ResponseCode.SUCCESS)
 
 

@@ -83,11 +83,18 @@ class _Broker:
 class ClusterMap:
     """Brokers, topics and groups, queried when needed. Loop thread only.
 
-    `call` sends a request to an address; `steady_ms` is the monotonic clock in ms. `topics` and
-    `groups` are caches by name. Methods about a broker take the name of its group.
+    `call` sends a request to an address; `steady_ms` is the monotonic clock in ms; for `run_soon`
+    see NameServerQueries. `topics` and `groups` are caches by name. Methods about a broker take the
+    name of its group.
     """
 
-    def __init__(self, config: ProxyConfig, call: Call, steady_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        call: Call,
+        steady_ms: Callable[[], int],
+        run_soon: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
         self._config = config
         self._call = call
         self._steady_ms = steady_ms
@@ -97,6 +104,7 @@ class ClusterMap:
             NAME_SERVER_MS,
             next_ms=NEXT_NAME_SERVER_MS,
             warns=True,
+            run_soon=run_soon,
         )
         self._brokers: dict[str, _Broker] = {}
         self._next = 0

@@ -138,7 +138,9 @@ class ProxyNode:
         sign = signer_of(config.inner_credentials)
         self._client = Client(_now_ms, table, RemotingOptions(tls=config.client_tls, sign=sign))
         self._under_way = Calls(self._client, renews=True)
-        self._known = ClusterMap(config, self._under_way, self._steady_ms)
+        self._known = ClusterMap(
+            config, self._under_way, self._steady_ms, run_soon=self._loop.call_soon
+        )
         self._names = FollowedNames(config, self._known.name_servers_changed)
         self._calls = BrokerCalls(self._known, self._under_way)
         client_id = f"{socket.gethostname()}@{os.getpid()}#{time.time_ns()}"

@@ -172,7 +172,7 @@ static void check_second_run(struct world *world, size_t end)
     uint32_t count = world->table.index == NULL ? 0 : idx_count(&world->index);
     size_t files = world->index_files, position = 0;
     struct dsp_stop stop;
-    while (dsp_take_arrival(&world->table) >= 0) {
+    while (dsp_take(&world->table, DSP_ARRIVED) >= 0) {
     }
     for (;;) {
         dsp_range(&world->table, DSP_QUEUES, world->log, world->base, position, end, &stop);
@@ -183,7 +183,7 @@ static void check_second_run(struct world *world, size_t end)
         CHECK(answer(world, &stop, &position));
     }
     CHECK(stop.status == DSP_DONE && stop.position == end);
-    CHECK(dsp_take_arrival(&world->table) < 0);
+    CHECK(dsp_take(&world->table, DSP_ARRIVED) < 0);
     CHECK(world->table.index == NULL || idx_count(&world->index) == count);
     CHECK(world->index_files == files);
 }
@@ -222,7 +222,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             remove_queue(&world, number);
         }
     }
-    CHECK(world.table.first_arrived == -1 && world.table.last_arrived == -1);
+    for (int which = 0; which < DSP_LISTS; which++) {
+        CHECK(world.table.lists[which].first == -1 && world.table.lists[which].last == -1);
+    }
     free(world.index.buf);
     free(world.table.buckets);
     free(world.table.slots);

@@ -1,8 +1,9 @@
 /* Fuzz target: the table of held pulls against a plain list of them.
  *
- * The input is a list of operations: hold, release, grow a queue, walk, expire. After each of them
- * the table has the rows of the list, in the order of holding for each queue; a walk shows each row
- * whose queue grew, once for each growth, and the deadlines come in their order. */
+ * The input is a list of operations: hold, release, grow a queue, walk, expire, have rows leave or
+ * be answered. After each of them the table has the rows of the list, in the order of holding for
+ * each queue; a walk shows each row whose queue grew, once for each growth, the deadlines come in
+ * their order, and only rows that were held at the call leave or are answered. */
 #include "fuzz.h"
 
 #include "lane_held.h"
@@ -15,6 +16,7 @@ struct entry {
     int64_t queue_offset, deadline_ms;
     uint64_t sequence;
     int due; /* its queue grew beyond its offset, and no walk has shown it since */
+    int leaves, ends; /* it was held when the rows of its queue, or all, were to leave, or end */
 };
 
 struct world {
@@ -36,7 +38,7 @@ static void hold(struct world *world, struct input *input)
     entry->owner = (int32_t)(take(input, 1) % OWNERS);
     entry->queue_offset = row.queue_offset = world->queues.slots[row.slot].max_offset;
     entry->deadline_ms = row.deadline_ms = (int64_t)take(input, 1);
-    entry->due = 0;
+    entry->due = entry->leaves = entry->ends = 0;
     entry->number = held_add(&world->table, &world->queues, &row, &world->owners[entry->owner]);
     entry->sequence = world->table.rows[entry->number].sequence;
     world->used++;
@@ -62,7 +64,7 @@ static void grow(struct world *world, int32_t slot)
 {
     world->queues.slots[slot].max_offset++;
     dsp_note_arrival(&world->queues, slot);
-    while (dsp_take_arrival(&world->queues) >= 0) {
+    while (dsp_take(&world->queues, DSP_ARRIVED) >= 0) {
     }
     for (int32_t at = 0; at < world->used; at++) {
         world->entries[at].due |= world->entries[at].slot == slot;
@@ -102,6 +104,38 @@ static void expire(struct world *world, int64_t now_ms)
         last = entry->sequence;
         release(world, entry);
     }
+}
+
+/* Mark the present rows of a slot, or with -1 of all slots, to leave, or to be answered. */
+static void mark(struct world *world, int32_t slot)
+{
+    for (int32_t at = 0; at < world->used; at++) {
+        struct entry *entry = &world->entries[at];
+        entry->leaves |= entry->slot == slot;
+        entry->ends |= slot < 0;
+    }
+    if (slot < 0) {
+        held_finish(&world->table);
+    } else {
+        held_leave(&world->table, slot);
+    }
+}
+
+/* Release rows that leave, then rows that are answered, `budget` looks at most. */
+static void hand_over(struct world *world, int32_t budget)
+{
+    int32_t number;
+    while ((number = held_leaving(&world->table, &budget)) >= 0) {
+        struct entry *entry = entry_of(world, number);
+        CHECK(entry != NULL && entry->leaves);
+        release(world, entry);
+    }
+    while ((number = held_unfinished(&world->table, &budget)) >= 0) {
+        struct entry *entry = entry_of(world, number);
+        CHECK(entry != NULL && entry->ends);
+        release(world, entry);
+    }
+    CHECK(budget >= 0);
 }
 
 static void check(const struct world *world)
@@ -158,16 +192,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         case 4:
             walk(&world, (int32_t)value, (unsigned)take(&input, 1));
             break;
+        case 5:
+            mark(&world, (int32_t)(value % (SLOTS + 1)) - 1);
+            hand_over(&world, (int32_t)take(&input, 1));
+            break;
         default:
             hold(&world, &input);
         }
         check(&world);
     }
-    while (world.queues.first_woken >= 0) {
+    while (world.queues.lists[DSP_WOKEN].first >= 0) {
         walk(&world, ROWS, 0);
     }
     for (int32_t at = 0; at < world.used; at++) {
         CHECK(world.entries[at].number < 0 || !world.entries[at].due); /* no arrival is lost */
+    }
+    while (held_has_leaving(&world.table)) {
+        hand_over(&world, ROWS);
+    }
+    for (int32_t at = 0; at < world.used; at++) {
+        CHECK(world.entries[at].number < 0
+              || !(world.entries[at].leaves || world.entries[at].ends));
     }
     expire(&world, INT64_MAX);
     check(&world);

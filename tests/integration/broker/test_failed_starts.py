@@ -355,7 +355,9 @@ def test_a_stop_that_fails_at_its_begin_skips_no_later_part(
         with monkeypatch.context() as block:
             block.setattr(NameServers, "unregister_everywhere", unregister)
             block.setattr(node.context.held_pulls, "release_all", noted("pulls"))
+            block.setattr(node.context.held_pulls, "release_some", lambda: False)
             block.setattr(node.context.pop.waiters, "release_all", noted("pops"))
+            block.setattr(node.context.pop.waiters, "release_some", lambda: False)
             block.setattr(node.context.transactions, "write_ops", noted("ops"))
             with planted(monkeypatch, place), pytest.raises(PlantedError):
                 await node.stop()

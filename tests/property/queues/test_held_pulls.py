@@ -125,6 +125,7 @@ class Both:
     def close(self) -> None:
         for world in (self.native, self.python):
             world.broker.held_pulls.release_all()
+            wake(world)
             world.close()
         for each in (*self.driven, *self.ended):
             each.end_fast()

@@ -3,6 +3,8 @@ from pathlib import Path
 import pytest
 
 from turbopump.controller.config import ControllerConfig, format_peers, parse_peers
+from turbopump.controller.raft.options import LOG_BYTES_MAX
+from turbopump.engine.keys import keys_of
 from turbopump.net.wire.java_properties import ConfigError, Property, parse_properties
 
 THREE = "n0-127.0.0.1:9877;n1-127.0.0.1:9878;n2-127.0.0.1:9879"
@@ -138,3 +140,8 @@ def test_passwords_are_not_shown() -> None:
     config = read("tls.server.keyPassword=secret")
     assert "tls.server.keyPassword" not in config.values()
     assert config.tls_properties == {"tls.server.keyPassword": "secret"}
+
+
+def test_the_description_of_snapshots_names_the_bound_in_bytes() -> None:
+    meaning = keys_of(ControllerConfig)["snapshot_threshold"].meaning
+    assert f"{LOG_BYTES_MAX >> 20} MiB" in meaning

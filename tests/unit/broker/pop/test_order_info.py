@@ -154,6 +154,57 @@ def test_stale_entries_are_forgotten(config_files: ConfigFiles) -> None:
     assert batches.to_json() == {"table": {}}
 
 
+def hand_out(batches: OrderedBatches, queue_id: int, count: int, attempt_id: str | None) -> None:
+    batches.hand_out(
+        *("T", "g", queue_id, [QueueOffset((1 << 40) + each) for each in range(count)]),
+        attempt_id=attempt_id,
+        pop_time_ms=1 << 40,
+        invisible_ms=1_000,
+    )
+
+
+@pytest.mark.parametrize("attempt_id", [None, MAX_ANY_NAME_LENGTH * "\x01"])
+def test_full_batches_do_not_grow(
+    attempt_id: str | None, config_files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of 32 messages takes seven times the size of a batch of a single message."""
+    monkeypatch.setattr(order_info, "MAX_SIZE", 1 << 20)
+    batches = OrderedBatches(config_files)
+    queues = 0
+    while batches.room("T", "g", queues, None):
+        hand_out(batches, queues, 1, None)
+        queues += 1
+    for queue_id in range(queues):
+        count = min(32, batches.room("T", "g", queue_id, attempt_id))
+        assert count == (0 if attempt_id else 1) or queue_id == 0
+        if count:
+            hand_out(batches, queue_id, count, attempt_id)
+    assert batches.size <= 1 << 20
+    logged = batches.get("T", "g", 1)
+    assert logged is not None
+    logged = OrderedBatch(1, 1, [QueueOffset(each) for each in range(32)])
+    batches.put("T", "g", 1, logged)
+    assert batches.get("T", "g", 1) is None, "the state of the log has no room"
+    assert batches.size <= 1 << 20
+    for queue_id in range(2, 12):
+        batches.clear("T", "g", queue_id)
+    batches.put("T", "g", 1, logged)
+    assert batches.get("T", "g", 1) == logged
+
+
+def test_a_batch_that_reached_no_consumer_is_saved_as_visible(config_files: ConfigFiles) -> None:
+    batches = OrderedBatches(config_files)
+    given(batches, 5_000, 10, 11)
+    batches.save()
+    batches.take_back(*QUEUE, 4_000)
+    assert batches.take_save() is None, "it is another pop's"
+    batches.take_back(*QUEUE, 5_000)
+    batches.save()
+    again = OrderedBatches(config_files)
+    again.load()
+    assert again.blocked_until_ms(*QUEUE, None, 5_100) == 0
+
+
 @pytest.mark.parametrize("letter", ["\x01", '"', "a", "\U0001f680"])
 def test_full_batches_can_be_saved(
     letter: str, config_files: ConfigFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -163,13 +214,9 @@ def test_full_batches_can_be_saved(
     monkeypatch.setattr(order_info, "MAX_SIZE", 1 << 20)
     batches = OrderedBatches(config_files)
     queue_id = 0
-    while batches.has_room("T", "g", queue_id):
-        batches.hand_out(
-            *("T", "g", queue_id, [QueueOffset(1 << 40)]),
-            attempt_id=MAX_ANY_NAME_LENGTH * letter,
-            pop_time_ms=1 << 40,
-            invisible_ms=1_000,
-        )
+    attempt_id = MAX_ANY_NAME_LENGTH * letter
+    while batches.room("T", "g", queue_id, attempt_id):
+        hand_out(batches, queue_id, 1, attempt_id)
         queue_id += 1
     batches.save()
     assert len((tmp_path / order_info.FILE_NAME).read_bytes()) < 1 << 20

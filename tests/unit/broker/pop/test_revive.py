@@ -155,6 +155,7 @@ def test_a_waiting_pop_learns_that_this_broker_is_not_the_master_any_more(
     monkeypatch.setattr(type(popper.world.broker.role), "is_master", False)
     popper.world.broker.pop.step(popper.world.now_ms)
     popper.world.broker.pop.waiters.release_all()
+    popper.world.broker.pop.waiters.release_some()
     assert waiting.value.code == ResponseCode.SYSTEM_BUSY
 
 

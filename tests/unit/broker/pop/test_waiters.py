@@ -94,8 +94,46 @@ def test_the_time_of_a_poll_is_over() -> None:
     world.waiters.tick(100)
     assert world.attempts == [("soon", None)]
     world.waiters.release_all()
+    assert world.waiters.release_some() is False
     assert world.attempts[1:] == [("late", None)]
     assert (world.waiters.count, world.waiters.size) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["release", "stop", "tick"])
+def test_many_waits_end_in_portions(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiters, "ENDS_MAX", 2)
+    world = World()
+    for number in range(5):
+        world.add(str(number))
+    if how == "tick":
+        world.waiters.tick(100)
+    else:
+        world.waiters.release_all()
+        world.add("later")
+        assert (world.attempts, world.wakes) == ([], 1)
+        world.waiters.wake_waiters()
+    for ended in (2, 4):
+        assert len(world.attempts) == ended
+        if how == "stop":
+            assert world.waiters.release_some() is (ended == 2)
+        else:
+            wakes = world.wakes
+            world.waiters.wake_waiters()
+            assert (world.wakes > wakes) is (ended == 2)
+    assert world.attempts == [(str(number), None) for number in range(5)]
+    assert world.waiters.count == (0 if how == "tick" else 1), "it came after the call"
+
+
+def test_a_call_that_the_loop_dropped_is_made_up_for() -> None:
+    """The loop drops posted calls while another thread uses the store."""
+    world = World()
+    world.add("a")
+    world.waiters.arrived("T", 3)
+    for now_ms in (10, 20):
+        world.waiters.tick(now_ms)
+    assert world.wakes > 1
+    world.waiters.wake_waiters()
+    assert world.attempts == [("a", ("T", 3))]
 
 
 def test_a_message_is_anothers_when_the_connection_that_was_woken_is_gone() -> None:

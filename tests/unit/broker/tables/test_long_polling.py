@@ -138,8 +138,60 @@ def test_release_answers_everybody() -> None:
     for number in range(3):
         pulls.add(number, owner=number)
     pulls.holds.release_all()
+    assert pulls.wakes == 1
+    pulls.holds.sweep()
     assert [final for _, final in pulls.attempts] == [True] * 3
     assert pulls.holds.count == 0
+
+
+def test_release_answers_the_pulls_of_its_call_in_portions() -> None:
+    pulls = Pulls(sweep_max=2)
+    pulls.ready = False
+    for number in range(5):
+        pulls.add(number)
+    pulls.holds.release_all()
+    pulls.add(5)
+    for answered in ([0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4]):
+        pulls.holds.sweep()
+        assert [number for number, _ in pulls.attempts] == answered
+    wakes = pulls.wakes
+    pulls.holds.sweep()
+    assert (pulls.holds.count, pulls.wakes) == (1, wakes), "the last pull came later"
+
+
+def test_a_stop_answers_portion_after_portion_until_none_is_left() -> None:
+    pulls = Pulls(sweep_max=2)
+    for number in range(5):
+        pulls.add(number)
+    pulls.holds.release_all()
+    portions = 1
+    while pulls.holds.release_some():
+        portions += 1
+    assert (portions, pulls.holds.count) == (3, 0)
+
+
+def test_times_that_end_together_are_answered_in_portions() -> None:
+    pulls = Pulls(sweep_max=2)
+    for number in range(5):
+        pulls.add(number)
+    pulls.holds.tick(1_000)
+    assert pulls.attempts == [(0, True), (1, True)]
+    assert pulls.wakes == 1
+    for _ in range(2):
+        pulls.holds.sweep()
+    assert pulls.attempts == [(number, True) for number in range(5)]
+
+
+def test_a_sweep_that_the_loop_dropped_is_made_up_for() -> None:
+    """The loop drops posted calls while another thread uses the store."""
+    pulls = Pulls()
+    pulls.add(1)
+    pulls.holds.arrived("T", 0, QueueOffset(1))
+    for now_ms in (100, 200):
+        pulls.holds.tick(now_ms)
+    assert pulls.wakes > 1
+    pulls.holds.sweep()
+    assert pulls.attempts == [(1, False)]
 
 
 def test_answered_pulls_do_not_pile_up() -> None:

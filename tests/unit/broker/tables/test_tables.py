@@ -458,6 +458,40 @@ def test_full_tables_of_long_names_can_be_read_again() -> None:
         assert of_one * count <= fastjson.SIZE_MAX
 
 
+@pytest.mark.parametrize("name", ["g", "CID_a-b%7", 'a"b', "a\\b", "größe", "a\tb"])
+@pytest.mark.parametrize("changed", [{}, {"retry_max_times": 3}, {"attributes": {"a": "ü" * 900}}])
+def test_the_size_of_groups_is_that_of_their_rows(
+    files: ConfigFiles, name: str, changed: dict[str, Any]
+) -> None:
+    groups = group_table(files)
+    before, text = groups.size, len(fastjson.dumps(groups.to_json(), pretty=True).encode())
+    groups.put(SubscriptionGroupConfig(group_name=name), 1)
+    groups.put(SubscriptionGroupConfig(group_name=name, **changed), 2)
+    groups.put(SubscriptionGroupConfig(group_name="other"), 3)
+    groups.delete("other", 4)
+    groups.adopt(
+        groups.all() | {"theirs": SubscriptionGroupConfig("theirs")}, {}, groups.data_version
+    )
+    saved = groups.to_json() | {"dataVersion": group_table(files).data_version.to_json()}
+    grown = len(fastjson.dumps(saved, pretty=True).encode()) - text
+    assert groups.size - before == grown
+    again = GroupTable(BrokerConfig(), TableSaver(files, InlineDisk()), lambda names: None)
+    again.load(5)
+    assert again.size == groups.size
+
+
+def test_groups_of_the_largest_beans_stay_below_the_bytes_that_are_read_again(
+    files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups_module, "MAX_SIZE", 20_000)
+    groups = group_table(files)
+    groups.put(SubscriptionGroupConfig("g", attributes={"a": "b" * 15_000}), 1)
+    made = [groups.find_or_create(f"auto{number}", 1) for number in range(20)]
+    assert 1 < sum(one is not None for one in made) < 20
+    assert groups.size <= 20_000
+    assert groups.find_or_create("auto0", 2) is made[0]
+
+
 class TestTopicsOfAnOlderCopy:
     """The copy before the last save lacks the topic of that save; its messages are in the store."""
 

@@ -9,12 +9,12 @@ from tests.lane.world import Driven, finish, frame_of, make
 from tests.property.test_fast_lane import send_to
 from tests.unit.broker.conftest import World
 
-from turbopump.engine.types import FlushMode
+from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, decode, new_request
 from turbopump.net.wire.header import write_header
 from turbopump.net.wire.headers.pull import SUSPEND_FLAG, PullMessageRequest
-from turbopump.pyx.held import WAKES_MAX
+from turbopump.pyx.held import HAND_OVER_ROWS, WAKES_MAX
 
 FIRST = 1_000_000
 """The first opaque of many pulls: all have the same number of digits."""
@@ -108,6 +108,83 @@ def test_times_end_in_portions(holding: Holding) -> None:
     codes = holding.codes()
     assert list(codes) == sorted(codes), "in the order of holding"
     assert set(codes.values()) == {19}
+
+
+PORTION = WAKES_MAX // HAND_OVER_ROWS
+"""Pulls that a call gives to the handler, at most."""
+
+
+def test_a_change_of_role_has_the_present_pulls_answered_in_portions(holding: Holding) -> None:
+    holding.hold_many(3 * PORTION)
+    held = holding.world.broker.held_pulls
+    held.release_all()
+    assert held.count == 3 * PORTION, "none in the call"
+    holding.pull(holding.other, 5)
+    last = held.count
+    while holding.rows.has_leaving:
+        holding.rows.hand_over_some()
+        assert 0 <= last - held.count <= PORTION
+        last = held.count
+    assert (held.count, holding.rows.count) == (1, 1), "the pull that came later"
+    assert list(holding.codes().values()) == [19] * (3 * PORTION)
+
+
+def test_a_pull_to_be_answered_does_not_wait_on_for_a_message(holding: Holding) -> None:
+    holding.hold_many(1)
+    holding.world.broker.held_pulls.release_all()
+    holding.world.broker.fast.invalidate_readers()
+    holding.send()
+    holding.rows.wake()
+    assert holding.codes() == {FIRST: 0}
+    assert holding.world.broker.held_pulls.count == 0
+
+
+def test_a_reset_has_the_present_pulls_attempted_in_portions(holding: Holding) -> None:
+    holding.hold_many(2 * PORTION + 1)
+    holding.pull(holding.other, 5, queue_id=1)
+    broker = holding.world.broker
+    attempts, resume = [0], holding.rows.hand_over
+
+    def counting(*arguments: Any) -> None:
+        attempts[0] += 1
+        resume(*arguments)
+
+    holding.rows.hand_over = counting
+    broker.offsets.set_reset("live", "Plain", 0, QueueOffset(0), holding.world.now_ms)
+    assert attempts == [0], "none in the call"
+    last = 0
+    while holding.rows.has_leaving:
+        holding.rows.hand_over_some()
+        assert attempts[0] - last <= PORTION
+        last = attempts[0]
+    assert attempts == [2 * PORTION + 1]
+    assert holding.rows.count == 1, "the other queue's pull stays"
+    assert holding.codes() == {FIRST: 21}, "the first pull takes the reset"
+
+
+def test_the_slot_of_a_removed_queue_is_used_again_after_its_last_pull(holding: Holding) -> None:
+    holding.hold_many(PORTION + 1)
+    store, held = holding.world.broker.store, holding.world.broker.held_pulls
+    queues = store._queues.table
+    slot = queues.find(b"Plain", 0)
+    store.delete_topic("Plain")
+    others = [queues.add(b"Another", number) for number in range(3)]
+    assert slot not in others and held.count == PORTION + 1
+    while holding.rows.has_leaving:
+        holding.rows.hand_over_some()
+    assert (holding.rows.count, held.count) == (0, PORTION + 1), "the handler holds them"
+    assert slot in [queues.add(b"Another", number) for number in range(3, 6)]
+
+
+def test_pulls_of_a_queue_that_was_created_again_get_its_messages(holding: Holding) -> None:
+    holding.pull(holding.driven, 6)
+    store = holding.world.broker.store
+    store.delete_topic("Plain")
+    for _ in range(3):
+        holding.send()
+    while holding.rows.has_leaving:
+        holding.rows.hand_over_some()
+    assert holding.codes() == {6: 0}
 
 
 def test_100_000_pulls_leave_with_their_connection(holding: Holding) -> None:

@@ -110,6 +110,34 @@ def test_the_loop_waits_for_no_disk(what: str, monkeypatch: pytest.MonkeyPatch) 
     assert watched.on_loop == []
 
 
+@pytest.mark.parametrize("caller", ["lane", "dispatch", "tick"])
+def test_no_listener_is_called_while_the_log_is_cut(caller: str) -> None:
+    """A call that the lane posted, the dispatch after a sync and the tick may come during a cut,
+    when the ends of queues move back."""
+    _disk, store, log, work = copied(dispatched=True)
+    ends: list[bool] = []
+    store.on_arrival(lambda topic, queue_id, end: ends.append(result.done))
+    result = log.truncating(fork(), NOW_MS)
+
+    def note_arrivals() -> None:
+        for queue in store._queues:
+            store._queues.table.note_stored(queue.slot, NOW_MS)
+
+    note_arrivals()
+    calls: dict[str, Callable[[], None]] = {
+        "lane": store.notify_arrivals,
+        "dispatch": lambda: store._dispatch(NOW_MS),
+        "tick": lambda: store.tick(NOW_MS),
+    }
+    calls[caller]()
+    assert (result.done, ends) == (False, [])
+    settle(store, work)
+    assert (result.done, ends) == (True, [])
+    note_arrivals()
+    calls[caller]()
+    assert ends and all(ends)
+
+
 def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The replica is new, and its master's first files have expired."""
     _old, _new, other = histories()

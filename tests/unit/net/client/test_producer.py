@@ -14,10 +14,18 @@ from tests.unit.net.client.cluster import (
     play,
 )
 
-from turbopump.net.client.errors import BrokerError, ClientClosed, NoWritableQueue, RouteNotFound
+from turbopump.net.client.client_instance import ClientInstance
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    NoWritableQueue,
+    RouteNotFound,
+)
 from turbopump.net.client.messages import Message, SendResult
 from turbopump.net.client.options import ClientOptions, ProducerOptions
 from turbopump.net.client.producer import Producer
+from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.transport.errors import CallTimeout, ConnectError, ConnectionClosed
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.queues import MessageQueue
@@ -266,6 +274,29 @@ def test_one_way_needs_no_answer(cluster: ScriptedCluster) -> None:
     assert len(play(story())) == 32
     (call,) = cluster.made(SEND)
     assert call.request.is_oneway
+
+
+def test_a_start_that_fails_leaves_the_client_to_its_other_users(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add("a")
+
+    async def own_ip(_instance: ClientInstance) -> str:
+        return "/tmp/socket"
+
+    async def story() -> None:
+        client = SharedClient(NAME_SERVER, options=options())
+        made = Producer("P", client=client)
+        with monkeypatch.context() as patch:
+            patch.setattr(ClientInstance, "_own_ip", own_ip)
+            with pytest.raises(ClientError, match="'/tmp/socket' is no IP address"):
+                await made.start()
+        assert instance_of(client, "", None)._users == 0
+        async with made:
+            await made.queues(TOPIC)
+
+    play(story())
+    assert cluster.open == 0
 
 
 def test_a_producer_leaves_its_brokers_once(cluster: ScriptedCluster) -> None:

@@ -342,6 +342,25 @@ def test_a_second_producer_of_a_group_in_a_shared_client_is_refused(one: Scripte
     play(story())
 
 
+def test_a_check_that_raises_a_cancellation_is_logged(
+    one: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The program's own task was cancelled, while the check waited for it."""
+
+    async def check(_message: ReceivedMessage) -> TransactionEnd:
+        lost = asyncio.create_task(asyncio.sleep(60))
+        lost.cancel()
+        await lost
+        return COMMIT
+
+    async def story() -> None:
+        async with TransactionProducer("P", client=shared(), check=check):
+            assert await answers(one) == []
+
+    play(story())
+    assert ["raised CancelledError" in text for text in caplog.messages] == [True]
+
+
 def test_a_producer_of_the_group_without_transactions_changes_no_check(
     one: ScriptedCluster,
 ) -> None:

@@ -1,6 +1,7 @@
 """Queries to name servers: their order, the time-outs, and the answers that count."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,6 +53,76 @@ class Servers:
     def asked_now(self) -> list[tuple[str, int]]:
         asked, self.asked = self.asked, []
         return asked
+
+
+def long_route(groups: int) -> TopicRouteData:
+    names = [f"broker-{number}" for number in range(groups)]
+    return TopicRouteData(
+        [QueueData(name, 4, 4, 6) for name in names],
+        [BrokerData("C", name, {0: f"{name}:1", 1: f"{name}:2"}) for name in names],
+    )
+
+
+def test_a_long_answer_is_read_in_steps_one_after_the_other() -> None:
+    soon: list[Callable[[], None]] = []
+    servers = Servers("a:1", "b:1", run_soon=soon.append)
+    assert servers.route() == ROUTE and not soon, "a short answer is read at once"
+    route = long_route(3_000)
+    servers.responses["a:1"] = (ResponseCode.SUCCESS, route.encode())
+    first, second = (servers.queries.route(HEADER) for _ in range(2))
+    servers.responses["a:1"] = (ResponseCode.SUCCESS, route.encode()[:-1])
+    third = servers.queries.route(HEADER)
+    cluster = ClusterInfo({one.broker_name: one for one in route.broker_datas}, {"C": []})
+    servers.responses["a:1"] = (ResponseCode.SUCCESS, cluster.encode())
+    fourth = servers.queries.cluster()
+    steps, ends = 0, []
+    while soon:
+        assert len(soon) == 1, "one answer at a time"
+        soon.pop()()
+        steps += 1
+        ends.append([one.done for one in (first, second, third, fourth)])
+    assert steps > 100 and ends == sorted(ends)
+    assert first.value == second.value == route
+    assert third.value == ROUTE, "b:1 answers, because the answer of a:1 is damaged"
+    assert fourth.value == cluster
+
+
+def test_a_result_whose_callback_raises_holds_up_no_later_answer() -> None:
+    soon: list[Callable[[], None]] = []
+    servers = Servers("a:1", run_soon=soon.append)
+    servers.responses["a:1"] = (ResponseCode.SUCCESS, long_route(1_000).encode())
+
+    def broken(_route: object) -> None:
+        raise ValueError("not today")
+
+    servers.queries.route(HEADER).then(broken)
+    later = servers.queries.route(HEADER)
+    raised = 0
+    while soon:
+        try:
+            soon.pop()()
+        except ValueError:
+            raised += 1
+    assert raised == 1 and later.done
+
+
+@pytest.mark.logs_tracebacks
+def test_an_answer_whose_reading_fails_counts_as_a_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise the topic would be queried for ever, and its route never known again."""
+
+    def broken(_value: object) -> TopicRouteData:
+        raise RecursionError("too deep")
+
+    servers = Servers("a:1", "b:1")
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRouteData, "from_json_in_steps", broken)
+        found = servers.route()
+    assert isinstance(found, Absent) and not found.is_certain
+    assert "b:1: RecursionError: too deep" in found.text
+    assert [one.args for one in caplog.records] == [("a:1",), ("b:1",)]
+    assert servers.route() == ROUTE
 
 
 @pytest.mark.parametrize(

@@ -361,6 +361,38 @@ def test_a_new_name_is_refused_while_all_unknown_names_are_queried(queries_max: 
     assert not one.cache.fetch("another").done
 
 
+def test_an_answer_that_is_put_needs_no_room_among_unknown_names() -> None:
+    one = Cache(blanks_max=20)
+    wanted = [one.cache.fetch(f"T{number}") for number in range(20)]
+    one.cache.put("absent", GONE)
+    one.cache.put("known", "12")
+    assert (one.cache.get("absent"), one.cache.get("known"), one.cache.size) == (None, "12", 2)
+    one.answer("1")
+    assert wanted[0].value == "1"
+    one.cache.put("absent", GONE)
+    assert one.cache.get("absent") == GONE
+
+
+@pytest.mark.logs_tracebacks
+def test_a_query_that_raises_counts_as_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    one = Cache(queries_max=1)
+    query = one.cache._query
+
+    def broken(name: str, former: str | None) -> Deferred[str | Absent]:
+        raise RuntimeError(f"no query of {name}")
+
+    one.cache._query = broken
+    for name in ("A", "B"):
+        found = one.cache.fetch(name).value
+        assert isinstance(found, Absent) and not found.is_certain
+        assert found.text == f"the query failed: no query of {name}"
+    assert len(caplog.records) == 2
+    one.cache._query = query
+    assert not one.cache.fetch("C").done
+    one.answer("1")
+    assert one.cache.get("C") == "1"
+
+
 def test_queued_queries_that_are_answered_at_once_need_no_stack() -> None:
     one = Cache(queries_max=1)
     wanted = [one.cache.fetch(str(number)) for number in range(5_000)]

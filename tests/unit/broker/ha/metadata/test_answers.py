@@ -112,6 +112,20 @@ def test_a_table_larger_than_any_broker_s_is_refused(
     assert "a broker holds at most 14" in group.follower.error
 
 
+def test_groups_of_more_bytes_than_a_file_may_have_are_refused(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_answers, "MAX_SIZE", 10_000)
+    long = [SubscriptionGroupConfig(f"g{n}", attributes={"a": "b" * 3_000}) for n in range(4)]
+    group.master.broker.groups.put_all(long[:1], 3)
+    group.round()
+    assert group.replica.broker.groups.get("g0") == long[0]
+    group.master.broker.groups.put_all(long, 4)
+    group.round()
+    assert group.replica.broker.groups.get("g1") is None
+    assert "a broker holds at most 10000" in group.follower.error
+
+
 def test_pages_are_put_together(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_answers, "PAGE", 3)
     group.master.broker.topics.put_all([TopicConfig(f"T{n}") for n in range(50)], 3)

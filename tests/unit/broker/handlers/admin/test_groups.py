@@ -94,6 +94,20 @@ def test_a_full_table_takes_no_more(admin: Any, monkeypatch: pytest.MonkeyPatch)
     assert admin.ask(200, {"groupName": "g", "retryMaxTimes": 3}).code == 0
 
 
+def test_groups_of_too_many_bytes_are_refused(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the file could not be read again, so no later change would be saved."""
+    long = {"groupName": "g", "unknown": "x" * 3_000}
+    assert admin.ask(200, long).code == 0
+    most = admin.broker.groups.size
+    monkeypatch.setattr("turbopump.broker.handlers.admin.groups.MAX_SIZE", most)
+    refused = admin.ask(200, {**long, "groupName": "h"})
+    assert (refused.code, f"at most {most} bytes" in refused.remark) == (1, True)
+    assert admin.broker.groups.get("h") is None
+    assert admin.ask(200, {**long, "unknown": "y" * 3_001}).code == 1
+    assert admin.ask(200, {**long, "unknown": "y" * 2_000}).code == 0
+    assert admin.ask(200, {"groupName": "h"}).code == 0
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_delete(admin: Any, clean: bool) -> None:
     admin.ask(200, {"groupName": "g"})

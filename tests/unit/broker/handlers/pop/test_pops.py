@@ -7,6 +7,7 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.poppers import INVISIBLE_MS, RETRY, Popper
 
+from turbopump.broker.pop import order_info
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
@@ -287,6 +288,19 @@ def test_ordered_pops_give_a_queue_to_one_consumer_at_a_time(popper: Popper) -> 
     assert [body for body, _ in popper.messages(again)] == ["b"]
     assert again.fields["orderCountInfo"] == "0 qo0%1 1;0 0 1"
     assert popper.world.broker.offsets.query("g", "T", 0) == 1
+
+
+def test_a_full_table_of_batches_gives_as_many_messages_as_before(
+    popper: Popper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popper.send("a", "b", "c", queue_id=0)
+    popper.send("d", queue_id=1)
+    first = popper.pop(order=True, max_msg_nums=1, queue_id=0)
+    popper.ack(first[0][1])
+    monkeypatch.setattr(order_info, "MAX_SIZE", popper.world.broker.pop.orders.size)
+    assert [body for body, _ in popper.pop(order=True, queue_id=0)] == ["b"]
+    assert popper.pop(order=True, queue_id=1) == []
+    assert popper.world.broker.pop.orders.size == order_info.MAX_SIZE
 
 
 def test_looking_without_popping(popper: Popper) -> None:

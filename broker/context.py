@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from turbopump.broker.assignment.assignments import Assignments
+from turbopump.broker.auth.audit_log import AuditLog
+from turbopump.broker.auth.table import AuthTable
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.pop.service import PopService
@@ -56,7 +58,8 @@ class BrokerContext:
     wall clock forward an hour must not close every client, nor setting it back hold a lock for an
     hour. `started_ms` is epoch ms. `ha` is None without replication, `membership` without
     controllers, `acting` if no replica acts for its master; `ha_address` is the address `host:port`
-    for replicas, "" before it is known. `shutting_down` is set when a stop begins. `assignments`,
+    for replicas, "" before it is known. `users` and `audit_log` are None unless
+    authenticationEnabled. `shutting_down` is set when a stop begins. `assignments`,
     `lags`, `pop` and `waiting` are set by assembly.py, which has their dependencies.
     """
 
@@ -95,6 +98,8 @@ class BrokerContext:
     ha_address: str = ""
     membership: GroupMembership | None = None
     acting: ActingReplicas | None = None
+    users: AuthTable | None = None
+    audit_log: AuditLog | None = None
     assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
     pop: PopService = field(init=False)

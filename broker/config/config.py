@@ -7,6 +7,7 @@ contradicting values. It must never read a file or a socket.
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from turbopump.broker.config.auth_config import AuthConfig
 from turbopump.broker.config.kinds import (
     DELAYS,
     METRICS,
@@ -90,12 +91,7 @@ class BrokerConfig(NodeConfig):
         rocketmq=OF_MACHINE,
     )
     bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")
-    listen_port: int = key(
-        "listenPort",
-        PORT,
-        10911,
-        "Port for clients; 0: a free port.",
-    )
+    listen_port: int = key("listenPort", PORT, 10911, "Port for clients; 0: a free port.")
     grpc_server_port: int = key(
         "grpcServerPort",
         between(NO_GRPC, 65_535),
@@ -538,6 +534,7 @@ class BrokerConfig(NodeConfig):
     )
     replication: ReplicationConfig = section(ReplicationConfig)
     pop: PopConfig = section(PopConfig)
+    auth: AuthConfig = section(AuthConfig)
     store: StoreConfig = section(StoreConfig)
     config_black_list: str = key(
         "configBlackList",
@@ -580,13 +577,15 @@ class BrokerConfig(NodeConfig):
         return list(self.namesrv_names) or self.namesrv_addr
 
     def check(self, before: NodeConfig) -> list[str]:
-        """Check the keys of replication; returns warnings if they differ from `before`. Raises
-        ConfigError."""
-        contradiction = self.replication.contradiction(self.broker_id)
+        """Check keys of replication and users; returns warnings about what differs from `before`.
+        Raises ConfigError."""
+        of_replication = self.replication.contradiction(self.broker_id)
+        contradiction = of_replication or self.auth.contradiction(self.grpc_server_port)
         if contradiction is not None:
             raise ConfigError(contradiction)
         assert isinstance(before, BrokerConfig)
-        return self.replication.remarks() if self.replication != before.replication else []
+        remarks = self.replication.remarks() if self.replication != before.replication else []
+        return remarks + (self.auth.remarks() if self.auth != before.auth else [])
 
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:

@@ -21,7 +21,7 @@ CLASSES = {
     ),
     "name server": ("NettyServerConfig", "NettyClientConfig", "NamesrvConfig"),
     "controller": ("NettyServerConfig", "NettyClientConfig", "ControllerConfig"),
-    "proxy": ("ProxyConfig",),
+    "proxy": ("AuthConfig", "ProxyConfig"),
     "container": ("NettyServerConfig", "NettyClientConfig", "BrokerContainerConfig"),
 }
 """Classes of RocketMQ with a node's keys; where several have a key, the last one's

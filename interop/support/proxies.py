@@ -2,6 +2,7 @@
 ours."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from interop.support import groups, processes, toolchain
@@ -12,7 +13,9 @@ from interop.support.processes import Process
 HEAP_MB = 256
 
 
-def _config(group: Group, home: Path, grpc: int, remoting: int) -> Path:
+def _config(
+    group: Group, home: Path, grpc: int, remoting: int, settings: Mapping[str, object]
+) -> Path:
     """Write the file that RocketMQ's proxy and ours are started with."""
     config = {
         "rocketMQClusterName": CLUSTER,
@@ -20,6 +23,7 @@ def _config(group: Group, home: Path, grpc: int, remoting: int) -> Path:
         "namesrvAddr": group.ports.namesrv_address,
         "grpcServerPort": grpc,
         "remotingListenPort": remoting,
+        **settings,
     }
     home.mkdir(parents=True)
     file = home / "proxy.json"
@@ -27,19 +31,23 @@ def _config(group: Group, home: Path, grpc: int, remoting: int) -> Path:
     return file
 
 
-def start_ours(group: Group, home: Path) -> tuple[Process, str]:
+def start_ours(
+    group: Group, home: Path, settings: Mapping[str, object] | None = None
+) -> tuple[Process, str]:
     """Start our proxy; returns it and its address for clients when it listens."""
     grpc, remoting = free_ports(2)
-    file = _config(group, home, grpc, remoting)
+    file = _config(group, home, grpc, remoting, settings or {})
     proxy = Process("proxy", [groups.TURBOPUMP, "proxy", "-c", str(file)], home)
     groups.wait_listening(grpc, proxy)
     return proxy, f"127.0.0.1:{grpc}"
 
 
-def start(group: Group, home: Path) -> tuple[Process, str]:
+def start(
+    group: Group, home: Path, settings: Mapping[str, object] | None = None
+) -> tuple[Process, str]:
     """Start RocketMQ's proxy; returns it and its address for gRPC clients when it listens."""
     grpc, remoting = free_ports(2)
-    file = _config(group, home, grpc, remoting)
+    file = _config(group, home, grpc, remoting, settings or {})
     proxy = processes.java(
         "proxy",
         "org.apache.rocketmq.proxy.ProxyStartup",

@@ -16,15 +16,10 @@ from typing import Any, Final, TypeVar
 
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer
-from turbopump.net.client.errors import (
-    BrokerError,
-    ClientClosed,
-    ClientError,
-    InvalidArgument,
-    expect,
-)
+from turbopump.net.client.credentials import effective_credentials, signer_of
+from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, expect
 from turbopump.net.client.group_member import GroupMember
-from turbopump.net.client.options import ClientOptions, remoting_options
+from turbopump.net.client.options import ClientOptions, addresses_of, remoting_options
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
 from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES
 from turbopump.net.client.tasks import TaskSet
@@ -127,13 +122,15 @@ class ClientInstance:
             is used until it fails, or needs more than a second.
         options: intervals and timeouts.
 
-    Raises InvalidArgument for a malformed address, and TlsError for TLS files that cannot be used.
+    Raises InvalidArgument for a malformed address or unusable credentials, and TlsError for TLS
+    files that cannot be used.
     """
 
     def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
         self.namesrv = addresses_of(namesrv)
         self.options = options or ClientOptions()
         expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
+        self._sign = signer_of(effective_credentials(self.options.credentials))
         tls = remoting_options(self.options).tls
         if tls is not None:
             client_context(tls)  # a missing file raises here, not at the first call
@@ -246,6 +243,13 @@ class ClientInstance:
         answer it. Raises RemotingError if it was not written, ClientClosed unless started,
         ClientError in another event loop."""
         await self._running_client().notify(address, request)
+
+    def notify_peer(self, peer: Peer, request: Command) -> None:
+        """Write a one-way request, signed like any other, on the connection of a broker that sent a
+        request; no-op if it is lost. Raises WireError if it does not fit into a frame."""
+        if self._sign is not None:
+            self._sign(request)
+        peer.notify(request)
 
     async def ask_name_server(
         self, code: int, header: Any = None, body: Body = b"", *, timeout_ms: int = 0
@@ -438,7 +442,8 @@ class ClientInstance:
             (RequestCode.CONSUME_MESSAGE_DIRECTLY, "consumerGroup"),
         ):
             dispatcher.add(code, self._forward(name_of_group))
-        self._client = Client(self.options.now_ms, dispatcher, remoting_options(self.options))
+        options = remoting_options(self.options, self._sign)
+        self._client = Client(self.options.now_ms, dispatcher, options)
         self.tasks.every(self.options.route_refresh_ms, self._refresh_all, "route refresh")
         self.tasks.every(self.options.heartbeat_ms, self.heartbeat, "heartbeat")
 
@@ -580,21 +585,3 @@ def _body_of(request: Command) -> Buffer:
     """Return the body of a decoded request, a single buffer."""
     assert not isinstance(request.body, list), "a decoded body is one buffer"
     return request.body
-
-
-def addresses_of(namesrv: str | Sequence[str]) -> list[str]:
-    """The "host:port" of name servers, separated by ";" in a text; raises InvalidArgument."""
-    wanted = "'host:port' or a list of such texts"
-    expect(namesrv, (str, Sequence), "the name server", wanted)
-    texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
-    for text in texts:
-        expect(text, str, "the name server", wanted)
-    addresses = [text.strip() for text in texts if text.strip()]
-    if not addresses:
-        raise InvalidArgument("at least one name server address is needed")
-    for address in addresses:
-        try:
-            hosts.split(address)
-        except ValueError as error:
-            raise InvalidArgument(f"name server address: {error}") from None
-    return addresses

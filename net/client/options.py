@@ -1,12 +1,13 @@
 """A client's settings: intervals, limits and choices, each with RocketMQ's default.
 
-Owns the option types shared by producer, consumers and admin client. It must never hold state.
+Owns the option types shared by producer, consumers and admin client, and the check of name server
+addresses. It must never hold state.
 
 Tests: tests/unit/net/client/test_public_face.py, tests/unit/net/client/consuming/test_delivery.py
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -14,7 +15,11 @@ from typing import Final
 
 from turbopump.net.allocation.shares import MachineRooms
 from turbopump.net.allocation.strategies import AVG
+from turbopump.net.client.credentials import Credentials
+from turbopump.net.client.errors import InvalidArgument, expect
 from turbopump.net.transport.options import ClientTlsSettings, RemotingOptions
+from turbopump.net.wire import hosts
+from turbopump.net.wire.command import Command
 from turbopump.net.wire.queues import MessageQueue
 
 
@@ -41,6 +46,8 @@ class ClientOptions:
         tls: connect by TLS. True trusts any server, as RocketMQ's clients do; the path of a file
             with certificates trusts the servers that they signed; ClientTlsSettings has further
             settings, such as a certificate of the client's own.
+        credentials: name and secret that sign each request; None takes those of the environment
+            (Credentials.from_environment), and without them requests are not signed.
         connect_timeout_ms: bound of a connect and its TLS handshake.
         idle_timeout_ms: a connection without traffic in either direction for this time is closed.
         max_in_flight: maximum number of unanswered calls to one server.
@@ -53,6 +60,7 @@ class ClientOptions:
     route_refresh_ms: int = 30_000
     heartbeat_ms: int = 30_000
     tls: bool | str | Path | ClientTlsSettings = False
+    credentials: Credentials | None = None
     connect_timeout_ms: int = 3_000
     idle_timeout_ms: int = 120_000
     max_in_flight: int = 65_535
@@ -60,8 +68,10 @@ class ClientOptions:
     steady_ms: Callable[[], int] = steady_clock_ms
 
 
-def remoting_options(options: ClientOptions) -> RemotingOptions:
-    """The settings of a client's connections; reads no TLS file."""
+def remoting_options(
+    options: ClientOptions, sign: Callable[[Command], None] | None = None
+) -> RemotingOptions:
+    """The settings of a client's connections, whose requests `sign` signs; reads no TLS file."""
     tls: ClientTlsSettings | None
     if isinstance(options.tls, ClientTlsSettings):
         tls = options.tls
@@ -75,7 +85,26 @@ def remoting_options(options: ClientOptions) -> RemotingOptions:
         max_in_flight=options.max_in_flight,
         connect_timeout_ms=options.connect_timeout_ms,
         tls=tls,
+        sign=sign,
     )
+
+
+def addresses_of(namesrv: str | Sequence[str]) -> list[str]:
+    """The "host:port" of name servers, separated by ";" in a text; raises InvalidArgument."""
+    wanted = "'host:port' or a list of such texts"
+    expect(namesrv, (str, Sequence), "the name server", wanted)
+    texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
+    for text in texts:
+        expect(text, str, "the name server", wanted)
+    addresses = [text.strip() for text in texts if text.strip()]
+    if not addresses:
+        raise InvalidArgument("at least one name server address is needed")
+    for address in addresses:
+        try:
+            hosts.split(address)
+        except ValueError as error:
+            raise InvalidArgument(f"name server address: {error}") from None
+    return addresses
 
 
 COMPRESS_OVER: Final = 4096

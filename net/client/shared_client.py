@@ -7,9 +7,9 @@ Tests: tests/unit/net/client/test_public_face.py
 
 from collections.abc import Sequence
 
-from turbopump.net.client.client_instance import ClientInstance, addresses_of
+from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import InvalidArgument, expect
-from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.options import ClientOptions, addresses_of
 
 
 class SharedClient:
@@ -30,7 +30,8 @@ class SharedClient:
             is used until it fails, or needs more than a second.
         options: intervals and timeouts.
 
-    Raises InvalidArgument for a malformed address, and TlsError for TLS files that cannot be used.
+    Raises InvalidArgument for a malformed address or unusable credentials, and TlsError for TLS
+    files that cannot be used.
     """
 
     def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:

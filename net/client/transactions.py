@@ -289,4 +289,5 @@ class TransactionProducer(ClientLifetime):
             topic=message.topic,
             broker_name=asked.broker_name,
         )
-        peer.notify(new_request(RequestCode.END_TRANSACTION, header, oneway=True))
+        request = new_request(RequestCode.END_TRANSACTION, header, oneway=True)
+        self._instance.notify_peer(peer, request)

@@ -73,10 +73,13 @@ class Client:
 
         The time includes connecting and waiting for room to write. If the server answers GO_AWAY,
         the request is sent once again on a new connection, within the same time; a second GO_AWAY
-        is returned. Sets `command.opaque`. Raises ConnectError, CallTimeout, ConnectionClosed or
-        TooManyCalls, and RemotingError itself for a request that does not fit into a frame.
+        is returned. Sets `command.opaque`, and signs the request if the options have `sign`. Raises
+        ConnectError, CallTimeout, ConnectionClosed or TooManyCalls, and RemotingError itself for a
+        request that does not fit into a frame.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        if self._options.sign is not None:
+            self._options.sign(command)
         response = await self._call(address, command, deadline)
         if response.code == ResponseCode.GO_AWAY:
             leaving = self._connections.pop(address, None)
@@ -89,9 +92,11 @@ class Client:
     async def notify(self, address: str, command: Command, timeout_ms: int = 3_000) -> None:
         """Send a one-way request to `host:port`: connect and wait for room within `timeout_ms`,
         hand it to the connection and return. Its arrival is not known. Sets `command.opaque` and
-        ONEWAY_FLAG. Raises ConnectError, CallTimeout, ConnectionClosed, or RemotingError if it does
-        not fit into a frame."""
+        ONEWAY_FLAG, and signs the request if the options have `sign`. Raises ConnectError,
+        CallTimeout, ConnectionClosed, or RemotingError if it does not fit into a frame."""
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        if self._options.sign is not None:
+            self._options.sign(command)
         connection = await self._writable(address, deadline)
         try:
             connection.peer.notify(command)

@@ -4,13 +4,13 @@ Owns the numbers and the keys of TLS. It must never read a file; nodes fill it f
 configuration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from turbopump.engine.keys import BOOLEAN, TEXT, Key, choice, key, keys_of
-from turbopump.net.wire.command import FRAME_MAX
+from turbopump.net.wire.command import FRAME_MAX, Command
 
 MIB: Final = 1 << 20
 """Bytes of a mebibyte."""
@@ -199,11 +199,14 @@ class RemotingOptions(ConnectionOptions):
     max_in_flight: bounds both a server's unanswered requests and the calls to a server
         (clientAsyncSemaphoreValue).
     tls: None: connections are plain.
+    sign: sets the fields that sign a request, the last change before it is sent; None: requests
+        are sent unsigned.
     """
 
     max_in_flight: int = 65_535
     connect_timeout_ms: int = 3_000
     tls: ClientTlsSettings | None = None
+    sign: Callable[[Command], None] | None = None
 
 
 def _given(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:

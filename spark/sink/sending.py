@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from turbopump.net.client.credentials import Credentials
 from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions, ProducerOptions
@@ -51,6 +52,23 @@ class Target:
     """Timeout per send with all its tries; a failover must fit."""
     in_flight: int
     """Unanswered requests per task, at most."""
+    credentials: Credentials | None = None
+    """Name and secret that sign the requests; None: requests are unsigned."""
+
+
+class BadCredentials(Exception):
+    """Credentials that cannot be used; the text names their file or variable."""
+
+
+def credentials_of(path: str) -> Credentials | None:
+    """Return the credentials of the file `path`; if it is empty, of this process's environment (see
+    Credentials.from_environment), None without them. Raises BadCredentials."""
+    try:
+        return Credentials.from_file(path) if path else Credentials.from_environment()
+    except InvalidArgument as error:
+        raise BadCredentials(str(error)) from None
+    except OSError as error:
+        raise BadCredentials(f"{path}: {error.strerror or error}") from None
 
 
 class NotSafe(Exception):
@@ -88,7 +106,9 @@ async def _send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
                             retries_to_queue=RETRIES,
                             try_timeout_ms=min(TRY_TIMEOUT_MS, target.timeout_ms),
                         ),
-                        client_options=ClientOptions(tls=target.tls),
+                        client_options=ClientOptions(
+                            tls=target.tls, credentials=target.credentials
+                        ),
                     )
                 )
             await _send_messages(producer, list(messages(batch, target.topic)), target.in_flight)

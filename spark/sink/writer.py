@@ -16,12 +16,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from turbopump.spark.sink.sending import Target, send_rows
+from turbopump.spark.sink.sending import BadCredentials, Target, credentials_of, send_rows
 from turbopump.spark.source.options import BadOption
 
 logger = logging.getLogger(__name__)
 
-NAMES = ("namesrv", "topic", "group", "tls", "timeoutMs", "inFlight")
+NAMES = ("namesrv", "topic", "group", "tls", "credentials", "timeoutMs", "inFlight")
 """Options of a sink; their case does not matter."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "body": ("binary", "string"),
@@ -71,6 +71,10 @@ def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         raise BadOption("no name server was named: the option namesrv is 'host:port', ';' between")
     check_columns(schema, named="topic" in texts)
     tls = texts.get("tls", "false")
+    try:
+        credentials = credentials_of(texts.get("credentials", ""))
+    except BadCredentials as error:
+        raise BadOption(f"credentials: {error}") from None
     return Target(
         texts["namesrv"],
         texts.get("topic"),
@@ -78,6 +82,7 @@ def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         tls.lower() == "true" if tls.lower() in ("true", "false") else tls,
         _number(texts, "timeoutMs", TIMEOUT_MS),
         _number(texts, "inFlight", IN_FLIGHT),
+        credentials,
     )
 
 

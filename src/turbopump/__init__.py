@@ -30,9 +30,10 @@ Operation
 
 Every client is used with `async with`. Message, MessageQueue and SendResult are sent and returned,
 ReceivedMessage is received; ProducerOptions, ConsumerOptions, PopOptions, PullOptions and
-ClientOptions have the settings. Clients with one SharedClient share connections. Producer and
-SimpleConsumer speak gRPC with `endpoints`. Each error is a TurbopumpError: ClientError for a
-request that was refused or invalid, RemotingError for a request without an answer.
+ClientOptions have the settings, Credentials the user whose secret signs requests. Clients with one
+SharedClient share connections. Producer and SimpleConsumer speak gRPC with `endpoints`. Each error
+is a TurbopumpError: ClientError for a request that was refused or invalid, RemotingError for a
+request without an answer.
 
 help(turbopump.Producer) and the like have the details.
 """
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from turbopump.net.client.consuming.pull_consumer import PullConsumer as PullConsumer
     from turbopump.net.client.consuming.pull_consumer import PullOptions as PullOptions
     from turbopump.net.client.consuming.simple_consumer import SimpleConsumer as SimpleConsumer
+    from turbopump.net.client.credentials import Credentials as Credentials
     from turbopump.net.client.errors import BrokerError as BrokerError
     from turbopump.net.client.errors import ClientClosed as ClientClosed
     from turbopump.net.client.errors import ClientError as ClientError
@@ -172,6 +174,7 @@ _HOMES = {
         "net.client.consuming.process_queue": "FlowLimits",
         "net.client.consuming.pull_consumer": "PullConsumer PullOptions",
         "net.client.consuming.simple_consumer": "SimpleConsumer",
+        "net.client.credentials": "Credentials",
         "net.client.errors": """
             BrokerError ClientClosed ClientError InvalidArgument NoWritableQueue RouteNotFound""",
         "net.client.messages": "Message ReceivedMessage SendResult SendStatus",

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from turbopump.net.client.credentials import Credentials, effective_credentials
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,
@@ -29,6 +30,7 @@ from turbopump.net.grpc.channel import GrpcChannel, OutgoingCall
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import SERVICE, message_class
 from turbopump.net.grpc.server import why_no_grpc
+from turbopump.net.grpc.signature import can_be_sent, signed_metadata
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.transport.errors import CallTimeout, ConnectionClosed, RemotingError
 from turbopump.net.transport.hub import HTTP2
@@ -55,7 +57,8 @@ class EndpointSession:
     message) each time they are sent. `client_id` is empty until started; the owner sets
     `client_type` (a ClientType) before `start`.
 
-    Raises InvalidArgument for a malformed address, TlsError for TLS files that cannot be used.
+    Raises InvalidArgument for a malformed address or unusable credentials, TlsError for TLS files
+    that cannot be used.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class EndpointSession:
         self.address = address
         self.options = options or ClientOptions()
         expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
+        self._credentials = effective_credentials(self.options.credentials)
+        _check_sendable(self._credentials)
         self._tls()  # a missing file raises here, not at the first call
         self._settings = settings
         self._tasks = TaskSet()
@@ -241,13 +246,19 @@ class EndpointSession:
         return context
 
     def _metadata(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers of each call: client id, language, version, protocol."""
-        return [
+        """Return the headers of each call: client id, language, version, protocol, and with
+        credentials the signature of this time."""
+        headers = [
             (b"x-mq-client-id", self.client_id.encode()),
             (b"x-mq-language", b"PYTHON"),
             (b"x-mq-client-version", VERSION),
             (b"x-mq-protocol", b"v2"),
         ]
+        if self._credentials is not None:
+            key = self._credentials
+            now_ms = self.options.now_ms()
+            headers += signed_metadata(key.access_key, key.secret_key, now_ms, key.security_token)
+        return headers
 
     async def _send_heartbeat(self) -> None:
         """Call Heartbeat, so that the server keeps the client registered."""
@@ -256,21 +267,22 @@ class EndpointSession:
     # Callbacks of the stream.
 
     def _on_command(self, message: bytes) -> None:
-        """Handle a command of the stream: the answer to the settings; others are ignored. Raises
-        GrpcError."""
+        """Handle a command of the stream: the answer to the settings, or a status alone, with which
+        a server refuses the client; others are ignored. Raises GrpcError."""
         try:
             command = _Command.FromString(message)
         except DecodeError:
             text = "a command that is no message came over the stream of settings"
             raise GrpcError(GrpcCode.INTERNAL, text) from None
         answered = self._answered
-        if command.WhichOneof("kind") != "settings" or answered is None or answered.done():
+        kind = command.WhichOneof("kind")
+        if kind not in ("settings", None) or answered is None or answered.done():
             return
         if command.HasField("status") and command.status.code != Code.OK:
             answered.set_exception(
                 BrokerError(command.status.code, command.status.message, self.address)
             )
-        else:
+        elif kind is not None:
             answered.set_result(command.settings)
 
     def _on_stream_end(self, error: Exception | None) -> None:
@@ -295,6 +307,19 @@ class EndpointSession:
                 return
             except (ClientError, RemotingError) as error:
                 logger.info("no stream of settings to %s: %s", self.address, error)
+
+
+def _check_sendable(credentials: Credentials | None) -> None:
+    """Raise InvalidArgument for credentials that metadata cannot hold."""
+    if credentials is None:
+        return
+    if not can_be_sent(credentials.access_key, ends_at="/,"):
+        raise InvalidArgument(
+            f"credentials: gRPC cannot send the access key {credentials.access_key!r}: it takes"
+            " printable ASCII without comma and slash"
+        )
+    if not can_be_sent(credentials.security_token):
+        raise InvalidArgument("credentials: gRPC cannot send a token that is not printable ASCII")
 
 
 def _failure(error: GrpcError, address: str) -> Exception:

@@ -17,6 +17,7 @@ from turbopump.cli import analyze
 from turbopump.cli.admin import commands as admin
 from turbopump.cli.bench import commands as bench
 from turbopump.cli.consume import consume
+from turbopump.cli.credentials import with_credentials
 from turbopump.cli.errors import FAILED, UserError, fail, failure_of
 from turbopump.cli.group import commands as node
 from turbopump.cli.inspect import commands as inspect
@@ -36,8 +37,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, namesrv, controller, broker, container, proxy, send, consume, top, repair):
+for command in (up, namesrv, controller, broker, container, proxy):
     app.command()(command)
+for signing in (send, consume, top):
+    app.command()(with_credentials(signing))
+app.command()(repair)
 app.add_typer(node.app, name="node")
 app.add_typer(admin.app, name="admin")
 app.add_typer(inspect.app, name="inspect")

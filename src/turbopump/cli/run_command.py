@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from turbopump.cli.credentials import chosen_credentials
 from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.cli.files import read_text
 from turbopump.cli.options import split_addresses
@@ -61,13 +62,20 @@ def repeat(interval_s: int | None, show: Callable[[], None]) -> None:
 
 
 def client_options() -> "ClientOptions":
-    """Make the client options of commands: with TLS if the environment names a file (TLS_FILE).
-    Raises UserError if that is unusable."""
+    """Make the client options of commands: with the credentials of the running command's options or
+    of the environment, and with TLS if the environment names a file (TLS_FILE). Raises UserError if
+    a file or the environment is unusable."""
+    from turbopump.net.client.credentials import effective_credentials
+    from turbopump.net.client.errors import InvalidArgument
     from turbopump.net.client.options import ClientOptions
 
+    try:
+        credentials = effective_credentials(chosen_credentials())
+    except InvalidArgument as error:
+        raise UserError(str(error)) from None
     path = os.environ.get(TLS_FILE)
     if not path:
-        return ClientOptions()
+        return ClientOptions(credentials=credentials)
     from turbopump.net.transport.options import ClientTlsSettings
     from turbopump.net.transport.tls import TlsError, client_context
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
@@ -79,7 +87,7 @@ def client_options() -> "ClientOptions":
         client_context(settings)
     except (PropertiesError, TlsError, ValueError) as error:
         raise UserError(f"{path}: {error}") from None
-    return ClientOptions(tls=settings)
+    return ClientOptions(tls=settings, credentials=credentials)
 
 
 async def failing_clearly(work: Awaitable[T]) -> T:

@@ -20,9 +20,12 @@ from turbopump.engine.keys import (
     PORT,
     TEXT,
     Key,
+    Kind,
     between,
     key,
 )
+from turbopump.net.client.credentials import Credentials
+from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.config.idle import IdleKey, idle_keys
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
@@ -34,9 +37,22 @@ IDLE_KEYS: Final = {
     "messageDelayLevel": IdleKey("String", DELAYS, DELAYS),
     **idle_keys(
         """
+        aclCacheExpiredSecond int 600
         aclCacheExpiredSeconds int 300
         aclCacheMaxNum int 20000
+        aclCacheRefreshSecond int 60
         aclCacheRefreshSeconds int 20
+        authConfigPath String -
+        authenticationEnabled boolean false refused clients are not authenticated here
+        authenticationMetadataProvider String -
+        authenticationProvider String -
+        authenticationStrategy String -
+        authenticationWhitelist String -
+        authorizationEnabled boolean false refused rights are not checked here
+        authorizationMetadataProvider String -
+        authorizationProvider String -
+        authorizationStrategy String -
+        authorizationWhitelist String -
         brokerConfigPath String -
         channelExpiredInSeconds int 60
         channelExpiredTimeout long 120000
@@ -46,7 +62,7 @@ IDLE_KEYS: Final = {
         defaultInvisibleTimeMills long 60000
         detectInterval int 2000
         detectTimeout int 200
-        enableAclRpcHookForClusterMode boolean false refused requests to brokers are not signed here
+        enableAclRpcHookForClusterMode boolean false here true
         enableBatchAck boolean false
         enableGrpcEpoll boolean false
         enableMessageBodyEmptyCheck boolean true
@@ -83,6 +99,7 @@ IDLE_KEYS: Final = {
         heartbeatSyncerThreadPoolQueueCapacity int 100
         heartbeatSyncerTopicClusterName String ''
         heartbeatSyncerTopicName String DefaultHeartBeatSyncerTopic
+        initAuthenticationUser String -
         invisibleTimeMillisWhenClear long 1000
         localProxyConnectTimeoutMs int 3000
         lockTimeoutMsInHandleGroup long 3000
@@ -110,6 +127,7 @@ IDLE_KEYS: Final = {
         metricsLabel String ''
         metricsPromExporterHost String ''
         metricsPromExporterPort int 5557
+        migrateAuthFromV1Enabled boolean false
         minInvisibleTimeMillsForRecv long 10000
         namesrvDomain String ''
         namesrvDomainSubgroup String ''
@@ -151,6 +169,10 @@ IDLE_KEYS: Final = {
         rocketmqMQClientNum int 6
         sendLatencyEnable boolean false
         startDetectorEnable boolean false
+        statefulAuthenticationCacheExpiredSecond int 60
+        statefulAuthenticationCacheMaxNum int 10000
+        statefulAuthorizationCacheExpiredSecond int 60
+        statefulAuthorizationCacheMaxNum int 10000
         subscriptionGroupConfigCacheExpiredSeconds int 300
         subscriptionGroupConfigCacheMaxNum int 20000
         tlsCertWatchIntervalMs int 3600000
@@ -170,14 +192,16 @@ IDLE_KEYS: Final = {
         transactionHeartbeatThreadPoolNums int 20
         transactionHeartbeatThreadPoolQueueCapacity int 200
         useDelayLevel boolean false
+        userCacheExpiredSecond int 600
         userCacheExpiredSeconds int 300
         userCacheMaxNum int 20000
+        userCacheRefreshSecond int 60
         userCacheRefreshSeconds int 20
         userPropertyMaxNum int 128
         """
     ),
 }
-"""Keys of ProxyConfig in 5.5.0 that have no effect here."""
+"""Keys of ProxyConfig and AuthConfig in 5.5.0 that have no effect here."""
 
 ALIASES: Final = {
     "tls.test.mode.enable": "tlsTestModeEnable",
@@ -198,6 +222,23 @@ TLS_KEYS: Final = {
     name: _with_alias(one) for name, one in (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).items()
 }
 """Declarations of the keys for TLS, by name, with ALIASES."""
+
+
+def _parse_credentials(value: str) -> Credentials | None:
+    """Parse RocketMQ's form of credentials, a JSON object; None for an empty text. Raises
+    ValueError, without the secret."""
+    if not value:
+        return None
+    try:
+        return Credentials.from_text(value)
+    except InvalidArgument:
+        raise ValueError("a JSON object with accessKey and secretKey") from None
+
+
+CREDENTIALS: Final = Kind(
+    "a JSON object with accessKey and secretKey", _parse_credentials, lambda _value: ""
+)
+"""Kind of a setting with a name and a secret, whose text is empty: no answer shows it."""
 SECONDS: Final = between(1, INT32_MAX // 1_000)
 """Kind of a setting in seconds, at least 1."""
 
@@ -286,6 +327,14 @@ class ProxyConfig(NodeConfig):
         SECONDS,
         20,
         "Seconds after which the configuration of a group in use is queried again.",
+    )
+    inner_credentials: Credentials | None = key(
+        "innerClientAuthenticationCredentials",
+        CREDENTIALS,
+        None,
+        "Name and secret that sign the proxy's requests to name servers and brokers; never shown."
+        " Clients of the proxy are not authenticated, and have the rights of this user.",
+        shows_empty=False,
     )
     shutdown_seconds: int = key(
         "grpcShutdownTimeSeconds",

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
+from turbopump.net.client.credentials import signer_of
 from turbopump.net.grpc.health import Health
 from turbopump.net.grpc.messages import SERVICE, files
 from turbopump.net.grpc.options import GrpcOptions
@@ -95,6 +96,14 @@ class ProxyNode:
             await self.stop()
             raise
         logger.info("the proxy listens on %s", join(host, self._port))
+        if config.inner_credentials is not None:
+            logger.warning(
+                "the proxy does not authenticate its clients: each peer that reaches %s has the"
+                " rights of the user %s, which signs the proxy's requests"
+                " (innerClientAuthenticationCredentials)",
+                join(host, self._port),
+                config.inner_credentials.access_key,
+            )
 
     async def stop(self) -> None:
         """End pending calls (GOAWAY), unregister at the brokers, close every connection; takes up
@@ -126,7 +135,8 @@ class ProxyNode:
         """Make the parts of the proxy and connect them."""
         config, table = self._config, Dispatcher()
         self._loop = asyncio.get_running_loop()
-        self._client = Client(_now_ms, table, RemotingOptions(tls=config.client_tls))
+        sign = signer_of(config.inner_credentials)
+        self._client = Client(_now_ms, table, RemotingOptions(tls=config.client_tls, sign=sign))
         self._under_way = Calls(self._client, renews=True)
         self._known = ClusterMap(config, self._under_way, self._steady_ms)
         self._names = FollowedNames(config, self._known.name_servers_changed)

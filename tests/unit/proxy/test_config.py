@@ -1,10 +1,12 @@
 """The configuration of a proxy: RocketMQ's JSON file or properties."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from turbopump.net.wire.java_properties import PropertiesError, Property
+from turbopump.net.client.credentials import Credentials
+from turbopump.net.wire.java_properties import ConfigError, PropertiesError, Property
 from turbopump.proxy.config import ProxyConfig, read_file
 
 
@@ -40,12 +42,40 @@ def test_a_file_that_cannot_be_used_is_one_sentence(text: str) -> None:
         ProxyConfig().update(read_file(text))
 
 
+def test_the_credentials_of_the_proxy_are_read_and_never_shown() -> None:
+    config = ProxyConfig()
+    value = '{"accessKey": "inner", "secretKey": "s3cret"}'
+    text = json.dumps(
+        {"innerClientAuthenticationCredentials": value, "enableAclRpcHookForClusterMode": True}
+    )
+    assert config.update(read_file(text)) == []
+    assert config.inner_credentials == Credentials("inner", "s3cret")
+    assert "innerClientAuthenticationCredentials" not in config.values()
+    assert "s3cret" not in repr(config) + str(config.values())
+    wrong = [Property("innerClientAuthenticationCredentials", '{"secretKey": "s3cret"}')]
+    with pytest.raises(ConfigError, match="expected a JSON object with accessKey") as caught:
+        config.update(wrong)
+    assert "s3cret" not in str(caught.value)
+    config.update([Property("innerClientAuthenticationCredentials", "")])
+    assert config.inner_credentials is None
+
+
+@pytest.mark.parametrize("key", ["authenticationEnabled", "authorizationEnabled"])
+def test_a_proxy_that_should_authenticate_its_clients_does_not_start(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}=true: not supported"):
+        ProxyConfig().update([Property(key, "true")])
+
+
 def test_every_key_of_rocketmqs_proxy_is_known() -> None:
     """Keys without an effect are silent only with RocketMQ's default."""
     lines = (Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv").read_text()
-    for row in lines.splitlines():
-        owner, key, _, default = row.split("\t")
-        if owner == "ProxyConfig":
-            assert ProxyConfig.has_key(key), key
-            given = [] if default == "null" else [Property(key, default)]
-            assert ProxyConfig().update(given) == [], key
+    rows = [row.split("\t") for row in lines.splitlines()]
+    found: dict[str, str] = {}
+    for owner in ("AuthConfig", "ProxyConfig"):  # the proxy reads its file for both classes
+        found |= {key: default for name, key, _, default in rows if name == owner}
+    for key in ("clusterName", "configName"):
+        del found[key]  # set at its start, whatever the file has
+    for key, default in found.items():
+        assert ProxyConfig.has_key(key), key
+        given = [] if default == "null" else [Property(key, default)]
+        assert ProxyConfig().update(given) == [], key

@@ -1,6 +1,7 @@
 """`turbopump admin`: mqadmin's commands under its names, letters and columns.
 
-Owns the group of commands; the other modules of this folder define them, by subject.
+Owns the group of commands, all with the options of credentials; the other modules of this folder
+define them, by subject.
 """
 
 import typer
@@ -15,6 +16,7 @@ from turbopump.cli.admin import messages as admin_messages
 from turbopump.cli.admin import nodes as admin_nodes
 from turbopump.cli.admin import reading as admin_reading
 from turbopump.cli.admin import topics as admin_topics
+from turbopump.cli.credentials import with_credentials
 
 app = typer.Typer(
     help="mqadmin's commands, with its names, option letters and columns.",
@@ -35,3 +37,6 @@ MODULES = (
 """The modules with commands, in the order of the help."""
 for module in MODULES:
     module.register(app)
+for registered in app.registered_commands:
+    assert registered.callback is not None
+    registered.callback = with_credentials(registered.callback)

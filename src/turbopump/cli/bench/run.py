@@ -48,13 +48,15 @@ def run_load(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     """Run a load to its end, block meanwhile, and return its report, also of a failed load (see
     LoadReport.check). `watch` is called every WATCH_S in this thread.
 
-    Raises UserError for an impossible plan or with TLS, CommandFailed if no node responds. Ctrl-C
-    ends a load early, with the figures measured until then.
+    Raises UserError for an impossible plan, with TLS or with credentials, CommandFailed if no node
+    responds. Ctrl-C ends a load early, with the figures measured until then.
     """
     plan.check()
     options = client_options()
     if options.tls:
         raise UserError("the load generator does not speak TLS: unset TURBOPUMP_TLS")
+    if options.credentials is not None:
+        raise UserError("the load generator does not sign: unset TURBOPUMP_ACCESS_KEY")
     found = run(failing_clearly(survey(plan, options)))
     links = Links(plan.namesrv, options)
     with closing(links), select.epoll() as epoll:

@@ -1,5 +1,7 @@
 """The rows that are messages, their encoding, and the errors about other rows."""
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from turbopump.net.client.credentials import Credentials
 from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.wire.queues import MessageQueue
@@ -36,6 +39,27 @@ def test_a_target_equals_the_options() -> None:
     more = {"tls": "/ca.pem", "group": "g", "timeoutMs": "5", "inFlight": "1"}
     assert target_of(given | more, BODY, False) == Target("a:1;b:2", "T", "g", "/ca.pem", 5, 1)
     assert target_of(given | {"tls": "True"}, BODY, False).tls is True
+
+
+def test_a_target_has_the_credentials_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text("accessKey: alice\nsecretKey: s3cret\n")
+    file.chmod(0o600)
+    given = {"namesrv": "a:1", "topic": "T"}
+    named = target_of(given | {"credentials": str(file)}, BODY, False)
+    assert named.credentials == Credentials("alice", "s3cret")
+    assert "alice" in repr(named) and "s3cret" not in repr(named)
+    assert pickle.loads(pickle.dumps(named)) == named
+    for path, words in ((tmp_path / "gone", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(BadOption, match=f"^credentials: {path}: {words}"):
+            target_of(given | {"credentials": str(path)}, BODY, False)
+    monkeypatch.setenv("TURBOPUMP_ACCESS_KEY", "bob")
+    with pytest.raises(BadOption, match="TURBOPUMP_SECRET_KEY is not"):
+        target_of(given, BODY, False)
+    monkeypatch.setenv("TURBOPUMP_SECRET_KEY", "b0b")
+    assert target_of(given, BODY, False).credentials == Credentials("bob", "b0b")
 
 
 TEXT = pa.string()

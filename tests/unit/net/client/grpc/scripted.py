@@ -21,7 +21,8 @@ class ScriptedStream:
 
     def send(self, message: bytes) -> None:
         if not self._server.is_silent:
-            asyncio.get_running_loop().call_soon(self._on_message, message)
+            answer = self._server.refusal or message
+            asyncio.get_running_loop().call_soon(self._on_message, answer)
 
     def end(self) -> None:
         self.has_ended = True
@@ -33,8 +34,12 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.is_silent = False
         """Whether the server answers no settings."""
+        self.refusal = b""
+        """The encoded command that answers settings; empty: they are accepted."""
         self.calls: list[tuple[str, Any]] = []
         """Names and requests of the calls."""
+        self.metadata: list[tuple[str, dict[bytes, bytes]]] = []
+        """Names and metadata of the calls and streams."""
         self.open = 0
         """Channels that are open."""
 
@@ -47,15 +52,15 @@ class ScriptedServer:
         self.open -= 1
 
     async def stream(
-        self, _path: str, _metadata: object, on_message: Any, _on_over: object
+        self, path: str, metadata: Any, on_message: Any, _on_over: object
     ) -> ScriptedStream:
+        self.metadata.append((path.rpartition("/")[2], dict(metadata)))
         await asyncio.sleep(0)
         return ScriptedStream(self, on_message)
 
-    async def call(
-        self, path: str, request: bytes, _metadata: object, _timeout_ms: int
-    ) -> list[bytes]:
+    async def call(self, path: str, request: bytes, metadata: Any, _timeout_ms: int) -> list[bytes]:
         name = path.rpartition("/")[2]
+        self.metadata.append((name, dict(metadata)))
         self.calls.append((name, message_class(f"{name}Request").FromString(request)))
         await asyncio.sleep(0)
         response: dict[str, Any] = {"status": {"code": Code.OK}}

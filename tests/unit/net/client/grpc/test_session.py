@@ -5,12 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.net.client.cluster import options, play
+from tests.unit.net.client.cluster import START_MS, options, play
 from tests.unit.net.client.grpc.scripted import ScriptedServer
 
 from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
-from turbopump.net.client.errors import ClientClosed, ClientError
+from turbopump.net.client.credentials import Credentials
+from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.producer import Producer
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.grpc.signature import signed_metadata
 
 ENDPOINTS = "127.0.0.1:8081"
 TURNS_MAX = 60
@@ -110,6 +114,70 @@ def test_a_loop_that_was_closed_before_the_client(
             await made.close()
         async with made:
             assert server.open == 1
+        await nothing_is_left(server)
+
+    play(story())
+
+
+SIGNED = {b"authorization", b"x-mq-date-time"}
+
+
+def test_every_call_and_the_stream_are_signed_at_their_time(server: ScriptedServer) -> None:
+    alice = options(credentials=Credentials("alice", "s3cret"))
+
+    async def story() -> None:
+        async with SimpleConsumer("G", endpoints=ENDPOINTS, client_options=alice) as consumer:
+            consumer.subscribe("T")
+            await asyncio.sleep(25)
+
+    play(story())
+    names = [name for name, _ in server.metadata]
+    assert names == ["Telemetry", "Heartbeat", "Heartbeat", "NotifyClientTermination"]
+    for (_, sent), elapsed_ms in zip(server.metadata, (0, 10_000, 20_000, 25_000), strict=True):
+        wanted = dict(signed_metadata("alice", "s3cret", START_MS + elapsed_ms))
+        assert {name: sent[name] for name in SIGNED} == wanted
+
+
+def test_without_credentials_no_metadata_is_added(server: ScriptedServer) -> None:
+    async def story() -> None:
+        async with Producer(endpoints=ENDPOINTS, client_options=options()):
+            await asyncio.sleep(10)
+
+    play(story())
+    assert len(server.metadata) == 3
+    for _, sent in server.metadata:
+        assert set(sent) == {
+            b"x-mq-client-id",
+            b"x-mq-language",
+            b"x-mq-client-version",
+            b"x-mq-protocol",
+        }
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (Credentials("a/b", "s3cret"), "cannot send the access key 'a/b'"),
+        (Credentials("a\nb", "s3cret"), "cannot send the access key"),
+        (Credentials("\u00fc", "s3cret"), "cannot send the access key"),
+        (Credentials("alice", "s3cret", "t\n"), "cannot send a token"),
+    ],
+)
+def test_credentials_that_metadata_cannot_hold(given: Credentials, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason):
+        Producer(endpoints=ENDPOINTS, client_options=options(credentials=given))
+
+
+def test_a_refusal_of_the_client_is_a_status_alone(server: ScriptedServer) -> None:
+    """RocketMQ's proxy sends it before it ends the stream."""
+    status = {"code": Code.UNAUTHORIZED, "message": "check signature failed."}
+    server.refusal = message_class("TelemetryCommand")(status=status).SerializeToString()
+
+    async def story() -> None:
+        made = Producer(endpoints=ENDPOINTS, client_options=options())
+        with pytest.raises(BrokerError, match="40100: check signature failed") as caught:
+            await made.start()
+        assert caught.value.code == Code.UNAUTHORIZED
         await nothing_is_left(server)
 
     play(story())

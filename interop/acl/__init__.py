@@ -1,0 +1,1 @@
+"""Our clients, commands and proxy against brokers of RocketMQ with access control."""

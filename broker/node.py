@@ -164,7 +164,11 @@ class BrokerNode:
     async def _begin(self) -> None:
         """Do the work of `start`; if it fails, the parts made so far are released."""
         self._loop = asyncio.get_running_loop()
-        self._client = Client(self._now_ms, options=RemotingOptions(tls=self._config.client_tls))
+        inner = self._config.auth.inner_credentials
+        options = RemotingOptions(
+            tls=self._config.client_tls, sign=None if inner is None else inner.sign
+        )
+        self._client = Client(self._now_ms, options=options)
         self._calls = Calls(self._client, renews=True)
         if not self._config.broker_ip1:
             self._config.broker_ip1 = local_ip()

@@ -11,6 +11,8 @@ from turbopump.engine.keys import BOOLEAN, OURS, TEXT, Kind, key
 from turbopump.net.config.idle import IdleKey
 from turbopump.net.wire.bodies import BadBody, load_small_object, text
 from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.signature import sign_request
 
 CODES_MAX: Final = 500
 """Maximum codes of a list: RocketMQ has some 200."""
@@ -19,12 +21,16 @@ _ALWAYS_CLOSED: Final = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIS
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class UserCredentials:
     """A user's name and secret; `token` is sent along, "" for none."""
 
     name: str
     secret: str = field(repr=False)
     token: str = field(default="", repr=False)
+
+    def sign(self, request: Command) -> None:
+        """Sign a request as this user; to be called when the request is complete."""
+        sign_request(request, self.name, self.secret, self.token)
 
 
 def _parse_codes(value: str) -> frozenset[int]:
@@ -39,11 +45,11 @@ def _parse_codes(value: str) -> frozenset[int]:
     return codes
 
 
-def _credentials(name_member: str, secret_member: str) -> Kind[Credentials | None]:
+def _credentials(name_member: str, secret_member: str) -> Kind[UserCredentials | None]:
     """The kind of a JSON object with a name and a secret; None for an empty text."""
     expected = f'{{"{name_member}":"...","{secret_member}":"..."}}'
 
-    def parse(value: str) -> Credentials | None:
+    def parse(value: str) -> UserCredentials | None:
         if not value:
             return None
         try:
@@ -54,7 +60,7 @@ def _credentials(name_member: str, secret_member: str) -> Kind[Credentials | Non
             raise ValueError(expected) from None
         if not name.strip() or not secret.strip():
             raise ValueError(expected)
-        return Credentials(name, secret, token)
+        return UserCredentials(name, secret, token)
 
     return Kind("a JSON object", parse, lambda value: "" if value is None else "***")
 
@@ -83,14 +89,14 @@ class AuthConfig:
         "Request codes that need no signature.",
         shows_empty=False,
     )
-    init_user: Credentials | None = key(
+    init_user: UserCredentials | None = key(
         "initAuthenticationUser",
         _credentials("username", "password"),
         None,
         "A super user that the start creates, if no user has its name.",
         shows_empty=False,
     )
-    inner_credentials: Credentials | None = key(
+    inner_credentials: UserCredentials | None = key(
         "innerClientAuthenticationCredentials",
         _credentials("accessKey", "secretKey"),
         None,

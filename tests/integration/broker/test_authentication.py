@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
-from interop.support.ports import BROKER, free_port
+from interop.support.ports import BROKER, BROKER_AND_HA, free_port
+from tests.integration.broker.conftest import serving
 
 from turbopump.net.transport.client import Client
 from turbopump.net.wire.command import Command, new_request
@@ -68,6 +70,41 @@ def test_the_native_lane_serves_no_unsigned_request(serve: Callable[..., Any]) -
             found = await caller.client.call(node.address, pull(True), 5_000)
             assert isinstance(found.body, bytes)
             assert len(list(decode_messages(found.body))) == 3
+
+    uvloop.run(run())
+
+
+def test_a_replica_signs_its_requests(tmp_path: Path) -> None:
+    """A replica with another inner secret has none of its master's tables."""
+    port = free_port(BROKER_AND_HA)
+
+    def is_slave(number: int, secret: str) -> str:
+        inner = f'{{"accessKey":"inner","secretKey":"{secret}"}}'
+        return (
+            f"{SECURED}innerClientAuthenticationCredentials={inner}\nbrokerName=b\n"
+            f"brokerRole=SLAVE\nbrokerId={number}\nhaMasterAddress=127.0.0.1:{port + 1}\n"
+        )
+
+    master_is = (
+        f'{SECURED}innerClientAuthenticationCredentials={{"accessKey":"inner","secretKey":"one"}}\n'
+        f"brokerName=b\nlistenPort={port}\nhaListenPort={port + 1}\n"
+    )
+
+    async def run() -> None:
+        async with (
+            serving(tmp_path / "a", master_is) as (master, caller),
+            serving(tmp_path / "b", is_slave(1, "one")) as (slave, _),
+            serving(tmp_path / "c", is_slave(2, "other")) as (forged, _),
+        ):
+            assert (await caller.client.call(master.address, send(True), 5_000)).code == 0
+            async with asyncio.timeout(30):
+                while slave.context.topics.get("T") is None:
+                    await asyncio.sleep(0.02)
+                replicating = forged._replicating
+                assert replicating is not None
+                while "check signature failed" not in replicating.metadata.error:
+                    await asyncio.sleep(0.02)
+            assert forged.context.topics.get("T") is None
 
     uvloop.run(run())
 

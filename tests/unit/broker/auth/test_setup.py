@@ -8,7 +8,7 @@ from tests.unit.broker.conftest import SteeredDisk
 from turbopump.broker.auth.setup import make_users
 from turbopump.broker.auth.table import AuthTable
 from turbopump.broker.auth.users import User, UserType
-from turbopump.broker.config.auth_config import AuthConfig, Credentials
+from turbopump.broker.config.auth_config import AuthConfig, UserCredentials
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
@@ -22,7 +22,7 @@ def make(folder: Path, config: AuthConfig) -> AuthTable:
 
 def test_first_users_are_created_once(tmp_path: Path) -> None:
     config = AuthConfig(
-        init_user=Credentials("root", "a"), inner_credentials=Credentials("inner", "b")
+        init_user=UserCredentials("root", "a"), inner_credentials=UserCredentials("inner", "b")
     )
     users = make(tmp_path, config)
     assert users.user("root") == User("root", "a", UserType.SUPER)
@@ -39,8 +39,8 @@ def test_no_users_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 def test_bad_users_and_key_files_are_errors(tmp_path: Path) -> None:
     for config, part in (
-        (AuthConfig(init_user=Credentials("a\nb", "hidden")), "initAuthenticationUser"),
-        (AuthConfig(inner_credentials=Credentials("a", "hidden" * 300)), "innerClient"),
+        (AuthConfig(init_user=UserCredentials("a\nb", "hidden")), "initAuthenticationUser"),
+        (AuthConfig(inner_credentials=UserCredentials("a", "hidden" * 300)), "innerClient"),
         (AuthConfig(secrets_key_file=f"{tmp_path}/missing"), "missing"),
         (AuthConfig(secrets_key_file="/dev/null"), "has no key"),
     ):

@@ -17,6 +17,7 @@ from turbopump.broker.assignment.assignments import AssignmentDeps, Assignments
 from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
 from turbopump.broker.auth import audit_log
 from turbopump.broker.auth.audit_log import AuditLog
+from turbopump.broker.auth.copies import copy_sealer
 from turbopump.broker.auth.setup import make_users
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
@@ -246,6 +247,9 @@ def _add_users(context: BrokerContext, runtime: BrokerRuntime) -> None:
 
     files, now_ms = runtime.store_files, context.started_ms
     context.users = make_users(config.auth, files, saver, now_ms, changed)
+    inner = config.auth.inner_credentials
+    if inner is not None and config.replication.replicates:
+        context.users_sealer = copy_sealer(inner.secret)
     lines = RotatingJsonl(files, f"{config.store.root}/{audit_log.FOLDER}", audit_log.NAME)
     context.audit_log = AuditLog(lines, saver.run_on_disk_thread)
 
@@ -308,7 +312,11 @@ def request_table(context: BrokerContext) -> Dispatcher:
     for family in _FAMILIES:
         family.register(table, context)
     if context.users is not None and context.audit_log is not None:
-        admin_auth.register(table, context.users, context.audit_log)
+        sealer = context.users_sealer
+        role = context.role
+        admin_auth.register(
+            *(table, context.users, context.audit_log, sealer), lambda: role.is_master
+        )
     audit(table, audited_states(context))
     return table
 

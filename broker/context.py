@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from turbopump.broker.assignment.assignments import Assignments
 from turbopump.broker.auth.audit_log import AuditLog
+from turbopump.broker.auth.sealing import Sealer
 from turbopump.broker.auth.table import AuthTable
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
@@ -59,8 +60,9 @@ class BrokerContext:
     hour. `started_ms` is epoch ms. `ha` is None without replication, `membership` without
     controllers, `acting` if no replica acts for its master; `ha_address` is the address `host:port`
     for replicas, "" before it is known. `users` and `audit_log` are None unless
-    authenticationEnabled. `shutting_down` is set when a stop begins. `assignments`,
-    `lags`, `pop` and `waiting` are set by assembly.py, which has their dependencies.
+    authenticationEnabled; `users_sealer` encrypts copies of users for replicas, None: no copies.
+    `shutting_down` is set when a stop begins. `assignments`, `lags`, `pop` and `waiting` are set by
+    assembly.py, which has their dependencies.
     """
 
     config: BrokerConfig
@@ -100,6 +102,7 @@ class BrokerContext:
     acting: ActingReplicas | None = None
     users: AuthTable | None = None
     audit_log: AuditLog | None = None
+    users_sealer: Sealer | None = None
     assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
     pop: PopService = field(init=False)

@@ -8,7 +8,7 @@ file has mode 0600; with a key its secrets are encrypted (sealing.py).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -166,6 +166,29 @@ class AuthTable:
             self._put_acl(name, left)
         self._changed(now_ms)
 
+    def adopt(
+        self, users: Mapping[str, User], acls: Mapping[str, Acl], version: DataVersion
+    ) -> None:
+        """Replace the whole table by a master's, with its version; it is saved soon. Raises
+        FullAuthTable; then nothing has changed."""
+        own, policies = self._users.rows(), self._acls.rows()
+        rows = {
+            name: own[name] if self.user(name) == user else self._user_row(user)
+            for name, user in users.items()
+        }
+        acl_rows = {
+            name: policies[name] if self.acl(name) == acl else _acl_row(name, acl)
+            for name, acl in acls.items()
+        }
+        size = sum(len(row.text) for row in (*rows.values(), *acl_rows.values()))
+        if size > TABLE_MAX:
+            raise FullAuthTable(f"users and policies need more than {TABLE_MAX} bytes")
+        self._size, self._version = size, version
+        self._users.replace(rows)
+        self._acls.replace(acl_rows)
+        self._saver.changed(FILE_NAME, self._content)
+        self._on_change()
+
     def seal(self, user: User) -> str:
         """The encrypted secret of a user, for a broker with the same key; "" without a key."""
         return "" if self._sealer is None else self._sealer.seal(user.name, user.secret)
@@ -182,17 +205,21 @@ class AuthTable:
 
     def _put_user(self, user: User) -> None:
         """Put a user's row. Raises FullAuthTable."""
+        self._put(self._users, user.name, self._user_row(user))
+
+    def _user_row(self, user: User) -> _Row:
+        """Make the row of a user, its secret encrypted if there is a key."""
         members: dict[str, Any] = user.to_json()
         del members["username"]
         if self._sealer is None:
             members["password"] = user.secret
         else:
             members[_SEALED] = self._sealer.seal(user.name, user.secret)
-        self._put(self._users, user.name, _Row(user, fastjson.row(user.name, members, _DEPTH)))
+        return _Row(user, fastjson.row(user.name, members, _DEPTH))
 
     def _put_acl(self, name: str, acl: Acl) -> None:
         """Put the row of a user's policies. Raises FullAuthTable."""
-        row = _Row(acl, fastjson.row(USER_PREFIX + name, {"policies": acl.to_json()}, _DEPTH))
+        row = _acl_row(name, acl)
         if len(row.text) > ACL_MAX:
             raise FullAuthTable(f"the policies of a user need more than {ACL_MAX} bytes")
         self._put(self._acls, name, row)
@@ -237,6 +264,11 @@ class AuthTable:
             "users": _snapshot(self._users),
         }
         return lambda: text_of(members)
+
+
+def _acl_row(name: str, acl: Acl) -> _Row:
+    """Make the row of a user's policies."""
+    return _Row(acl, fastjson.row(USER_PREFIX + name, {"policies": acl.to_json()}, _DEPTH))
 
 
 def _snapshot(rows: JsonTable[_Row]) -> TableSnapshot:

@@ -22,7 +22,7 @@ DENIED = "CODE: 16"
 
 
 class Session:
-    """One mqadmin whose user changes with its file of credentials."""
+    """An mqadmin whose user changes with its file of credentials."""
 
     def __init__(self, group: groups.Group, folder: Path) -> None:
         self.broker = group.ports.broker_address

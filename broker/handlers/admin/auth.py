@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.auth.audit_log import AuditLog
+from turbopump.broker.auth.copies import COPY, copy_in_steps, version_text
 from turbopump.broker.auth.policies import (
     USER_PREFIX,
     BadPolicy,
@@ -18,6 +19,7 @@ from turbopump.broker.auth.policies import (
     read_policy_type,
     read_subject,
 )
+from turbopump.broker.auth.sealing import Sealer
 from turbopump.broker.auth.table import AuthTable, FullAuthTable
 from turbopump.broker.auth.users import BadUser, User, changed_user, new_user
 from turbopump.broker.handlers.json_responses import json_response, response_in_steps
@@ -32,6 +34,7 @@ from turbopump.net.wire.signature import ACCESS_KEY
 
 _BLANK: Final = "The username is blank"
 _NO_SUBJECT: Final = "The subject is not exist."
+_COPY_HERE: Final = "users and policies are changed at the group's master; this replica copies them"
 _NO_ACL: Final = "The acl is not exist."
 
 
@@ -39,10 +42,21 @@ class _Refused(Exception):
     """A request that is refused with NO_PERMISSION; the text is RocketMQ's."""
 
 
-def register(table: Dispatcher, users: AuthTable, log: AuditLog) -> None:
-    """Add the handlers of this module's request codes to the table, which must not have them
-    yet."""
-    requests = _AuthRequests(users)
+def register(
+    table: Dispatcher,
+    users: AuthTable,
+    log: AuditLog,
+    sealer: Sealer | None,
+    is_master: Callable[[], bool],
+) -> None:
+    """Add the handlers of this module's request codes to the table, which must not have them yet.
+    `sealer` encrypts the copies for replicas; None: they get none. With a sealer only a master
+    takes changes: a replica's table is a copy."""
+
+    def may_change() -> bool:
+        return sealer is None or is_master()
+
+    requests = _AuthRequests(users, sealer)
     changes: dict[RequestCode, Callable[[Command, int], str]] = {
         RequestCode.AUTH_CREATE_USER: requests.create_user,
         RequestCode.AUTH_UPDATE_USER: requests.update_user,
@@ -52,7 +66,7 @@ def register(table: Dispatcher, users: AuthTable, log: AuditLog) -> None:
         RequestCode.AUTH_DELETE_ACL: requests.delete_acl,
     }
     for code, change in changes.items():
-        table.add(code, partial(_change, change, log))
+        table.add(code, partial(_change, change, log, may_change))
     table.add(RequestCode.AUTH_GET_USER, requests.get_user)
     table.add(RequestCode.AUTH_LIST_USER, requests.list_users)
     table.add(RequestCode.AUTH_GET_ACL, requests.get_acl)
@@ -62,11 +76,14 @@ def register(table: Dispatcher, users: AuthTable, log: AuditLog) -> None:
 def _change(
     change: Callable[[Command, int], str],
     log: AuditLog,
+    may_change: Callable[[], bool],
     request: Command,
     peer: Peer,
     now_ms: int,
 ) -> Command:
     """Make a change, log it, and answer; a blank name is INVALID_PARAMETER."""
+    if not may_change():
+        return new_response(request, ResponseCode.SYSTEM_ERROR, _COPY_HERE)
     try:
         target = change(request, now_ms)
     except _Refused as refused:
@@ -85,8 +102,8 @@ def _change(
 class _AuthRequests:
     """The handlers; `create_user` to `delete_acl` make a change and return its target."""
 
-    def __init__(self, users: AuthTable) -> None:
-        self._users = users
+    def __init__(self, users: AuthTable, sealer: Sealer | None) -> None:
+        self._users, self._sealer = users, sealer
 
     def create_user(self, request: Command, now_ms: int) -> str:
         """Handle 3001. Raises _Refused, BadUser, BadBody, FullAuthTable."""
@@ -160,7 +177,9 @@ class _AuthRequests:
 
     def list_users(self, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:
         """Answer 3005 with the users whose names contain the filter; without a body if there are
-        none."""
+        none. A replica's request is answered with a copy of the table."""
+        if COPY in request.fields:
+            return (yield from self._copy(request))
         part, listed = request.fields.get("filter", ""), []
         for number, name in enumerate(self._users.user_names(), 1):
             user = self._users.user(name) if part in name else None
@@ -202,6 +221,21 @@ class _AuthRequests:
             return new_response(request, ResponseCode.SUCCESS)
         return (yield from response_in_steps(request, listed))
 
+    def _copy(self, request: Command) -> Steps[Command]:
+        """Answer a replica: without a body if it has this version of the table."""
+        if self._sealer is None or not self._is_super(request):
+            remark = "copies are for brokers with this broker's inner credentials"
+            return new_response(request, ResponseCode.NO_PERMISSION, remark)
+        if request.fields[COPY] == version_text(self._users.data_version):
+            return new_response(request, ResponseCode.SUCCESS)
+        body = yield from copy_in_steps(self._users, self._sealer)
+        return (yield from response_in_steps(request, body))
+
+    def _is_super(self, request: Command) -> bool:
+        """Whether a super user sent the request."""
+        user = self._users.user(request.fields.get(ACCESS_KEY, ""))
+        return user is not None and user.is_super
+
     def _subject(self, request: Command) -> str:
         """Return the name of the user in the field `subject`. Raises BadPolicy, _Refused."""
         name = read_subject(request.fields.get("subject", ""))
@@ -217,8 +251,7 @@ class _AuthRequests:
     def _shown(self, request: Command, user: User) -> dict[str, Any]:
         """The UserInfo of a user for the sender of the request."""
         members = user.to_json()
-        asking = self._users.user(request.fields.get(ACCESS_KEY, ""))
-        if asking is not None and asking.is_super:
+        if self._is_super(request):
             members["password"] = self._users.seal(user) or None
         return members
 

@@ -75,7 +75,7 @@ def test_the_native_lane_serves_no_unsigned_request(serve: Callable[..., Any]) -
 
 
 def test_a_replica_signs_its_requests(tmp_path: Path) -> None:
-    """A replica with another inner secret has none of its master's tables."""
+    """A replica copies tables and users; with another inner secret it copies none."""
     port = free_port(BROKER_AND_HA)
 
     def is_slave(number: int, secret: str) -> str:
@@ -104,7 +104,16 @@ def test_a_replica_signs_its_requests(tmp_path: Path) -> None:
                 assert replicating is not None
                 while "check signature failed" not in replicating.metadata.error:
                     await asyncio.sleep(0.02)
+                user = {"username": "ann"}, b'{"password":"hers"}'
+                request = new_request(3001, fields=user[0], body=user[1])
+                sign_request(request, "root", "secret")
+                assert (await caller.client.call(master.address, request, 5_000)).code == 0
+                users = slave.context.users
+                assert users is not None
+                while users.user("ann") is None:
+                    await asyncio.sleep(0.02)
             assert forged.context.topics.get("T") is None
+            assert forged.context.users is not None and forged.context.users.user("ann") is None
 
     uvloop.run(run())
 

@@ -250,6 +250,11 @@ def _add_users(context: BrokerContext, runtime: BrokerRuntime) -> None:
     inner = config.auth.inner_credentials
     if inner is not None and config.replication.replicates:
         context.users_sealer = copy_sealer(inner.secret)
+    elif inner is None and config.replication.replicates:
+        logger.warning(
+            "without innerClientAuthenticationCredentials replicas cannot copy topics, groups,"
+            " offsets and users: their requests are refused"
+        )
     lines = RotatingJsonl(files, f"{config.store.root}/{audit_log.FOLDER}", audit_log.NAME)
     context.audit_log = AuditLog(lines, saver.run_on_disk_thread)
 

@@ -148,13 +148,13 @@ class Guard:
             return self._close(None, request, peer, now_ms)
         if request.code in BODY_RIGHTS and len(request.body) > SMALL_MAX:
             return self._authorize_in_steps(request, peer, now_ms)
-        remark = None
+        remark, refusal = None, self._refusals(name, peer)
         try:
             needs = self._needs(request)
             if needs is None:
                 remark = _super_only(request, name)
             for need in needs or ():
-                remark = self._refusal(name, need, peer)
+                remark = refusal(need)
                 if remark is not None:
                     break
         except (NoRight, BadBody):
@@ -165,11 +165,11 @@ class Guard:
         self, request: Command, peer: Peer, now_ms: int
     ) -> Steps[Command | None]:
         """Check the rights of the user of a request with a long body."""
-        name, remark = request.fields[ACCESS_KEY], None
+        remark, refusal = None, self._refusals(request.fields[ACCESS_KEY], peer)
         try:
             members = yield from object_in_steps(request.body)
             for number, need in enumerate(BODY_RIGHTS[request.code](members, self._facts), 1):
-                remark = self._refusal(name, need, peer)
+                remark = refusal(need)
                 if remark is not None:
                     break
                 if number % _NEEDS_PER_STEP == 0:
@@ -186,17 +186,22 @@ class Guard:
             return by_body(load_object(request.body), self._facts)
         return None if by_fields is None else by_fields(request, self._facts)
 
-    def _refusal(self, name: str, need: Need, peer: Peer) -> str | None:
-        """Return the remark of a refusal, None if the user has this right."""
-        host = host_of(peer.address)
-        decision = (self._find_acl(name) or _NO_ACL).decide(need, read_address(host))
-        if decision is PolicyDecision.ALLOW:
-            return None
-        reason = "no matched policies" if decision is None else "the decision is deny"
-        return (
-            f"{USER_PREFIX}{name} has no permission to access {need} from {host or 'unknown'},"
-            f" {reason}."
-        )
+    def _refusals(self, name: str, peer: Peer) -> Callable[[Need], str | None]:
+        """Return a function that returns the remark of a refusal, None if the user has a right."""
+        host, acl = host_of(peer.address), self._find_acl(name) or _NO_ACL
+        address = read_address(host)
+
+        def refusal(need: Need) -> str | None:
+            decision = acl.decide(need, address)
+            if decision is PolicyDecision.ALLOW:
+                return None
+            reason = "no matched policies" if decision is None else "the decision is deny"
+            return (
+                f"{USER_PREFIX}{name} has no permission to access {need} from"
+                f" {host or 'unknown'}, {reason}."
+            )
+
+        return refusal
 
     def _close(
         self, remark: str | None, request: Command, peer: Peer, now_ms: int

@@ -11,7 +11,7 @@ entry of the Custom policy matches.
 import ipaddress
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from turbopump.net.wire.bodies import as_object, as_text, items, text
@@ -38,6 +38,8 @@ class ResourceType(Enum):
     TOPIC = "Topic"
     GROUP = "Group"
 
+    __hash__ = object.__hash__  # in C: decisions look members up
+
 
 class Pattern(Enum):
     """Comparison of an entry's name; the value is its rank, the lower the more specific."""
@@ -60,6 +62,8 @@ class Action(Enum):
     GET = "Get"
     LIST = "List"
 
+    __hash__ = object.__hash__
+
 
 class PolicyDecision(Enum):
     """Effect of an entry; the value is its name in texts."""
@@ -73,6 +77,8 @@ class PolicyType(Enum):
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
+
+    __hash__ = object.__hash__
 
 
 _TYPES: Final = {one.value.lower(): one for one in ResourceType}
@@ -312,6 +318,7 @@ def _read_network(source: str) -> Network:
         raise BadPolicy("The source ip is invalid.") from None
 
 
+@lru_cache(1_024)
 def read_address(host: str) -> Address | None:
     """Parse the address of a peer; an IPv4 address in IPv6 form is returned as IPv4. None for a
     text that is no address."""

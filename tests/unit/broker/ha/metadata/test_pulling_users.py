@@ -131,6 +131,13 @@ def test_a_later_table_is_kept(pair: Pair) -> None:
     assert pair.names() == ["ann", "inner", ROOT]
 
 
+def test_a_group_without_inner_credentials_is_reported(
+    make_world: Callable[..., World], caplog: pytest.LogCaptureFixture
+) -> None:
+    make_world(f"{SECURED}haListenPort=10912\n")
+    assert "innerClientAuthenticationCredentials" in caplog.text
+
+
 def test_copies_are_saved(pair: Pair) -> None:
     pair.master.user("ann")
     pair.group.round()

@@ -15,6 +15,10 @@ from functools import partial
 
 from turbopump.broker.assignment.assignments import AssignmentDeps, Assignments
 from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
+from turbopump.broker.auth import audit_log
+from turbopump.broker.auth.audit_log import AuditLog
+from turbopump.broker.auth.copies import copy_sealer
+from turbopump.broker.auth.setup import make_users
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.escape.bridge import Escape
@@ -34,11 +38,13 @@ from turbopump.broker.handlers import (
     timers,
     transactions,
 )
+from turbopump.broker.handlers.admin import auth as admin_auth
 from turbopump.broker.handlers.admin import broker as admin_broker
 from turbopump.broker.handlers.admin import groups as admin_groups
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.handlers.admin.audited import audited_states
+from turbopump.broker.handlers.guarding import make_guard
 from turbopump.broker.handlers.pop import acks, notification, pops
 from turbopump.broker.pop.assembly import PopDeps, make_pop
 from turbopump.broker.pop.revive import REVIVE_GROUP
@@ -70,6 +76,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import QueueOffset
@@ -223,9 +230,35 @@ def _complete(context: BrokerContext, kept: AssignmentStore, runtime: BrokerRunt
         context.pop.unacked_pops,
     )
     UnappliedDeletions(context)
+    if context.config.auth.authentication_enabled:
+        _add_users(context, runtime)
     _connect_callbacks(context, runtime.wall_ms)
     if not context.config.replication.replicates:
         context.store.notify_new_lives(context.started_ms)  # a replica waits for its role
+
+
+def _add_users(context: BrokerContext, runtime: BrokerRuntime) -> None:
+    """Set the table of users, whose changes answer waiting requests, and the audit log. Raises
+    ConfigError, StoreError."""
+    config, saver = context.config, context.saver
+
+    def changed() -> None:
+        # A request that was admitted before must not receive a message that it may no longer read.
+        context.held_pulls.release_all()
+        context.pop.waiters.release_all()
+
+    files, now_ms = runtime.store_files, context.started_ms
+    context.users = make_users(config.auth, files, saver, now_ms, changed)
+    inner = config.auth.inner_credentials
+    if inner is not None and config.replication.replicates:
+        context.users_sealer = copy_sealer(inner.secret)
+    elif inner is None and config.replication.replicates:
+        logger.warning(
+            "without innerClientAuthenticationCredentials replicas cannot copy topics, groups,"
+            " offsets and users: their requests are refused"
+        )
+    lines = RotatingJsonl(files, f"{config.store.root}/{audit_log.FOLDER}", audit_log.NAME)
+    context.audit_log = AuditLog(lines, saver.run_on_disk_thread)
 
 
 def _add_topics(topics: TopicTable, store: Store, now_ms: int) -> None:
@@ -280,11 +313,17 @@ def _clamp_offsets(role: Role, committed: OffsetTable, store: Store, now_ms: int
 
 
 def request_table(context: BrokerContext) -> Dispatcher:
-    """Make the Dispatcher with the handlers of all request codes of a broker. An answer is held
-    until the changes of its request are saved."""
-    table = Dispatcher(context.saver.hold_until_saved)
+    """Make the Dispatcher with the handlers of all request codes of a broker, behind the guard if
+    authenticationEnabled. An answer is held until the changes of its request are saved."""
+    table = Dispatcher(context.saver.hold_until_saved, make_guard(context))
     for family in _FAMILIES:
         family.register(table, context)
+    if context.users is not None and context.audit_log is not None:
+        sealer = context.users_sealer
+        role = context.role
+        admin_auth.register(
+            *(table, context.users, context.audit_log, sealer), lambda: role.is_master
+        )
     audit(table, audited_states(context))
     return table
 

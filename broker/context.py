@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from turbopump.broker.assignment.assignments import Assignments
+from turbopump.broker.auth.audit_log import AuditLog
+from turbopump.broker.auth.sealing import Sealer
+from turbopump.broker.auth.table import AuthTable
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.pop.service import PopService
@@ -56,8 +59,10 @@ class BrokerContext:
     wall clock forward an hour must not close every client, nor setting it back hold a lock for an
     hour. `started_ms` is epoch ms. `ha` is None without replication, `membership` without
     controllers, `acting` if no replica acts for its master; `ha_address` is the address `host:port`
-    for replicas, "" before it is known. `shutting_down` is set when a stop begins. `assignments`,
-    `lags`, `pop` and `waiting` are set by assembly.py, which has their dependencies.
+    for replicas, "" before it is known. `users` and `audit_log` are None unless
+    authenticationEnabled; `users_sealer` encrypts copies of users for replicas, None: no copies.
+    `shutting_down` is set when a stop begins. `assignments`, `lags`, `pop` and `waiting` are set by
+    assembly.py, which has their dependencies.
     """
 
     config: BrokerConfig
@@ -95,6 +100,9 @@ class BrokerContext:
     ha_address: str = ""
     membership: GroupMembership | None = None
     acting: ActingReplicas | None = None
+    users: AuthTable | None = None
+    audit_log: AuditLog | None = None
+    users_sealer: Sealer | None = None
     assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
     pop: PopService = field(init=False)

@@ -169,7 +169,11 @@ class BrokerNode:
     async def _begin(self) -> None:
         """Do the work of `start`; if it fails, the parts made so far are released."""
         self._loop = asyncio.get_running_loop()
-        self._client = Client(self._now_ms, options=RemotingOptions(tls=self._config.client_tls))
+        inner = self._config.auth.inner_credentials
+        options = RemotingOptions(
+            tls=self._config.client_tls, sign=None if inner is None else inner.sign
+        )
+        self._client = Client(self._now_ms, options=options)
         self._calls = Calls(self._client, renews=True)
         if not self._config.broker_ip1:
             self._config.broker_ip1 = local_ip()
@@ -429,7 +433,9 @@ class BrokerNode:
         host = config.bind_address
         try:
             turn = Turn(fast.lane, self._loop.call_soon)
-            gate = Gate(fast.lane, fast.pulls, turn)
+            # The native lane knows no users: with authentication, handlers serve every request.
+            is_open = not config.auth.authentication_enabled
+            gate = Gate(fast.lane, fast.pulls, turn) if is_open else None
             port = await server.start(host, config.listen_port or self._port, gate=gate)
             self._port = port  # kept for reopening, which uses the same port
             # Nothing is read before control returns to the loop: no handler sees the empty host.
@@ -438,7 +444,7 @@ class BrokerNode:
             fast.start(self.context.store_host)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
                 vip = table.without(_NOT_VIP)
-                gate = Gate(fast.lane, turn=turn)
+                gate = Gate(fast.lane, turn=turn) if is_open else None
                 await server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except (OSError, TlsError) as error:
             raise StartError(listen_error_text(host, config.listen_port, error)) from None
@@ -474,6 +480,9 @@ class BrokerNode:
         """Load and make the gRPC side if it is enabled; returns the upgrade for the broker's port,
         None without gRPC at that port."""
         config, self._grpc = self._config, None
+        if config.auth.authentication_enabled:
+            logger.warning("gRPC is off: its requests are not authenticated here yet")
+            return None
         if not config.grpc_at_listen_port and config.grpc_server_port == NO_GRPC:
             return None
         try:

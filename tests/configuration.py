@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from turbopump.broker.config.auth_config import AuthConfig
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.broker.container.config import ContainerConfig
@@ -33,6 +34,7 @@ TABLES: Final = {
     "Broker": keys_of(BrokerConfig).values(),
     "Store": keys_of(StoreConfig).values(),
     "Replication": keys_of(ReplicationConfig).values(),
+    "Users and rights": keys_of(AuthConfig).values(),
     "Name server": keys_of(NamesrvConfig).values(),
     "Controller": keys_of(ControllerConfig).values(),
     "Proxy": keys_of(ProxyConfig).values(),
@@ -44,6 +46,9 @@ BEFORE: Final = {
     "Store": "The files of a broker, how often they are synced, and how long they are kept.",
     "Replication": "Which broker of a group is the master, and how many copies a message has"
     " before it is acknowledged. [replication.md](internals/replication.md) describes it.",
+    "Users and rights": "Keys of a broker: the signatures of requests, and the rights of users."
+    " [auth.md](internals/auth.md) describes them. No answer shows a credential, and no request"
+    " changes these keys.",
     "Name server": "Routes of clients to brokers.",
     "Controller": "Election of masters. [controllers.md](internals/controllers.md) describes it.",
     "Proxy": "gRPC for a whole cluster. RocketMQ's rmq-proxy.json is read, too; its `tlsCertPath`,"

@@ -15,7 +15,10 @@ from turbopump.net.config.node_config import NodeConfig, declared
 
 GOLDEN = Path(__file__).parent / "golden" / "config_keys_5_5_0.tsv"
 CLASSES = {
-    "broker": ("NettyServerConfig", "NettyClientConfig", "MessageStoreConfig", "BrokerConfig"),
+    "broker": (
+        *("NettyServerConfig", "NettyClientConfig", "MessageStoreConfig", "BrokerConfig"),
+        "AuthConfig",
+    ),
     "name server": ("NettyServerConfig", "NettyClientConfig", "NamesrvConfig"),
     "controller": ("NettyServerConfig", "NettyClientConfig", "ControllerConfig"),
     "proxy": ("AuthConfig", "ProxyConfig"),

@@ -7,6 +7,7 @@ contradicting values. It must never read a file or a socket.
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from turbopump.broker.config.auth_config import AuthConfig
 from turbopump.broker.config.kinds import (
     DELAYS,
     METRICS,
@@ -539,6 +540,7 @@ class BrokerConfig(NodeConfig):
     )
     replication: ReplicationConfig = section(ReplicationConfig)
     pop: PopConfig = section(PopConfig)
+    auth: AuthConfig = section(AuthConfig)
     store: StoreConfig = section(StoreConfig)
     config_black_list: str = key(
         "configBlackList",
@@ -581,13 +583,15 @@ class BrokerConfig(NodeConfig):
         return list(self.namesrv_names) or self.namesrv_addr
 
     def check(self, before: NodeConfig) -> list[str]:
-        """Check the keys of replication; returns warnings if they differ from `before`. Raises
-        ConfigError."""
-        contradiction = self.replication.contradiction(self.broker_id)
+        """Check keys of replication and users; returns warnings about what differs from `before`.
+        Raises ConfigError."""
+        of_replication = self.replication.contradiction(self.broker_id)
+        contradiction = of_replication or self.auth.contradiction(self.grpc_server_port)
         if contradiction is not None:
             raise ConfigError(contradiction)
         assert isinstance(before, BrokerConfig)
-        return self.replication.remarks() if self.replication != before.replication else []
+        remarks = self.replication.remarks() if self.replication != before.replication else []
+        return remarks + (self.auth.remarks() if self.auth != before.auth else [])
 
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:

@@ -9,6 +9,7 @@ Tests: tests/unit/broker/config/test_config.py
 
 from typing import Final
 
+from turbopump.broker.config.auth_config import AUTH_CLASS_KEYS
 from turbopump.net.config.idle import (
     NETTY_CLIENT_KEYS,
     NETTY_SERVER_KEYS,
@@ -25,23 +26,13 @@ _OF_RELEASE: Final = """
     aclCacheExpiredSecond int 600
     aclCacheMaxNum int 1000
     aclCacheRefreshSecond int 60
-    aclEnable boolean false refused rights are not checked here
+    aclEnable boolean false refused plain_acl.yml is not read here
     adminBrokerThreadPoolNums int 16
     adminBrokerThreadPoolQueueCapacity int 10000
     appendAckAsync boolean false
     appendCkAsync boolean false
     asyncSendEnable boolean true
     authConfigPath String -
-    authenticationEnabled boolean false refused clients are not authenticated here
-    authenticationMetadataProvider String -
-    authenticationProvider String -
-    authenticationStrategy String -
-    authenticationWhitelist String -
-    authorizationEnabled boolean false refused rights are not checked here
-    authorizationMetadataProvider String -
-    authorizationProvider String -
-    authorizationStrategy String -
-    authorizationWhitelist String -
     autoDeleteUnusedStats boolean true
     autoMessageVersionOnTopicLen boolean true
     batchDispatchRequestThreadPoolNums int 16
@@ -173,9 +164,7 @@ _OF_RELEASE: Final = """
     indexFileReadEnable boolean true
     indexFileWriteEnable boolean true
     indexRocksDBEnable boolean false refused there is no RocksDB here
-    initAuthenticationUser String -
     initPopOffsetByCheckMsgInMem boolean true
-    innerClientAuthenticationCredentials String -
     isBrokerContainer boolean false
     isInBrokerContainer boolean false
     isolateLogEnable boolean false
@@ -228,7 +217,7 @@ _OF_RELEASE: Final = """
     metricsInDelta boolean false
     metricsLabel String ''
     metricsOtelCardinalityLimit int 50000
-    migrateAuthFromV1Enabled boolean false
+    migrateAuthFromV1Enabled boolean false refused plain_acl.yml is not read here
     minLiteTTl long 900000
     osPageCacheBusyTimeOutMills long 1000
     persistConsumerOffsetIncrementally boolean false
@@ -394,6 +383,7 @@ _OF_OTHERS: Final = """
 IDLE_KEYS: Final[dict[str, IdleKey]] = {
     **NETTY_SERVER_KEYS,
     **NETTY_CLIENT_KEYS,
+    **AUTH_CLASS_KEYS,
     **idle_keys(_OF_RELEASE + _OF_OTHERS),
 }
 """RocketMQ's keys by name, for NodeConfig.IDLE: accepted and shown, or refused, without an

@@ -80,7 +80,7 @@ class LocalMaster:
 
         timer = self._call_later(timeout_ms / 1_000, partial(answered, None))
         peer = Peer(self.address, self._node.context.store_host, _NoLink(self._call_later))
-        response: Any = self._node.table.dispatch(request, peer, self._now_ms())
+        response: Any = self._node.table.dispatch_trusted(request, peer, self._now_ms())
         if isinstance(response, Generator):
             response = _run_all(response)
         if isinstance(response, Deferred):

@@ -87,6 +87,11 @@ class TableSaver:
             self._files_by_name[name] = _FileState(source)
         return value
 
+    def keep_private(self, name: str) -> None:
+        """Let only the user of this process read a file; to be called before `load`. Its changes
+        are always written whole."""
+        self._files.keep_private(name)
+
     def is_latest(self, name: str) -> bool:
         """Whether the last `load` of the file found it undamaged, so that it is neither missing nor
         an older copy."""

@@ -58,12 +58,18 @@ class ConfigFiles:
         self._folder = folder
         self._names_synced = False
         self._latest: set[str] = set()
+        self._private: set[str] = set()
         self._changes: dict[str, Changes] = {}
 
     def is_latest(self, name: str) -> bool:
         """Whether the last `load` of this name found the file itself whole, and not its backup or
         no file."""
         return name in self._latest
+
+    def keep_private(self, name: str) -> None:
+        """Give a file, its backup and its unfinished copies mode 0600 whenever they are written. To
+        be called before the first save; such a file is saved whole only."""
+        self._private.add(name)
 
     def load(self, name: str) -> Any | None:
         """The value of a file with its appended changes; if the file is missing or damaged, the
@@ -135,6 +141,8 @@ class ConfigFiles:
             for piece in pieces():
                 if size == 0:
                     self._make_folder()
+                    if name in self._private:
+                        files.create_private(unfinished)
                 files.write(unfinished, piece, size or -1)
                 digest.update(piece)
                 size += len(piece)
@@ -149,6 +157,9 @@ class ConfigFiles:
         changes = self._changes_of(name)
         changes.require_full_save()
         if files.exists(path):
+            if name in self._private and files.resolve(path) != path:
+                # The backup of a link is a copy, which is written beside it.
+                files.create_private(files.resolve(path + BACKUP) + TEMPORARY)
             atomic_replace.set_aside(files, path, path + BACKUP)
         atomic_replace.replace_with_new(files, path)
         atomic_replace.sync_names(files, path)

@@ -120,6 +120,10 @@ class Files(Protocol):
         """Store the data in a file, which is created if missing: as its whole content, or from
         `position` on (0 or more), with the other bytes unchanged. Durable after `sync`."""
 
+    def create_private(self, path: str) -> None:
+        """Create an empty file, or empty an existing one, that only the user of this process may
+        read and write (mode 0600). Durable after `sync`."""
+
     def sync(self, path: str) -> None:
         """Block until all stores into the file, mapped ones included, are durable; the name of a
         new file is not, see `sync_folder`."""

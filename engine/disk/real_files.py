@@ -284,6 +284,15 @@ class RealFiles:
         finally:
             os.close(descriptor)
 
+    def create_private(self, path: str) -> None:
+        """Create or empty a file that only the user of this process may read and write."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_TRUNC
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+
     def sync(self, path: str) -> None:
         """Block until all stores into the file are durable (fsync)."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

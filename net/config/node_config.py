@@ -114,6 +114,8 @@ class NodeConfig:
         found = idle_values(self.IDLE, self.others)
         found |= {key: text for key, text in self.tls_properties.items() if not is_secret(key)}
         for name, (section, attribute, key) in declared(type(self)).items():
+            if is_secret(name):
+                continue
             holder = getattr(self, section) if section else self
             text = key.kind.to_text(getattr(holder, key.in_force or attribute))
             if text or key.shows_empty:

@@ -42,15 +42,21 @@ Review = Callable[[Command, Response, bool], Response]
 request began. Result: the answer to send."""
 
 
+Guard = Callable[[Command, Peer, int], Command | Steps[Command | None] | None]
+"""Arguments as a Handler's. Result: the refusal of a request, None if its handler may run, or steps
+that return one of them."""
+
+
 class Dispatcher:
     """Handlers by request code.
 
     `review`, if given, receives every handler's answer and returns the answer to send; it does not
-    receive the answers to failures and unknown codes.
+    receive refusals and the answers to failures and unknown codes. `guard`, if given, checks each
+    request first, also one with an unknown code.
     """
 
-    def __init__(self, review: Review | None = None) -> None:
-        self._review = review
+    def __init__(self, review: Review | None = None, guard: Guard | None = None) -> None:
+        self._review, self._guard = review, guard
         self._handlers: dict[int, Handler] = {}
         self._quiet_until_ms = 0
 
@@ -72,7 +78,7 @@ class Dispatcher:
     def without(self, codes: Iterable[int]) -> "Dispatcher":
         """A new Dispatcher with the current handlers except for `codes`, for another port. Later
         changes of either table do not affect the other. Unknown codes are ignored."""
-        fewer = Dispatcher(self._review)
+        fewer = Dispatcher(self._review, self._guard)
         fewer._handlers = dict(self._handlers)
         for code in codes:
             fewer._handlers.pop(code, None)
@@ -86,6 +92,18 @@ class Dispatcher:
         (SYSTEM_ERROR) and one line of text if the handler raises any Exception, BadHeader and
         BadBody included.
         """
+        if self._guard is not None:
+            refusal = self._guard(request, peer, now_ms)
+            if isinstance(refusal, Generator):
+                return self._guarded(refusal, request, peer, now_ms)
+            if refusal is not None:
+                return refusal
+        return self.dispatch_trusted(request, peer, now_ms)
+
+    def dispatch_trusted(
+        self, request: Command, peer: Peer, now_ms: int
+    ) -> Response | Steps[Response]:
+        """Do the same without the guard, for a request that this process makes itself."""
         handler = self._handlers.get(request.code)
         if handler is None:
             return _unsupported(request)
@@ -99,6 +117,18 @@ class Dispatcher:
             return self._reviewed(request, done.value, False)
         except Exception as error:
             return self._failure(request, peer, now_ms, error)
+
+    def _guarded(
+        self, steps: Steps[Command | None], request: Command, peer: Peer, now_ms: int
+    ) -> Steps[Response]:
+        """Run the steps of the guard, then those of the handler, if it may run."""
+        refusal = yield from steps
+        if refusal is not None:
+            return refusal
+        response = self.dispatch_trusted(request, peer, now_ms)
+        if isinstance(response, Generator):
+            response = yield from response
+        return response
 
     def _go_on(
         self, steps: Steps[Response], request: Command, peer: Peer, now_ms: int

@@ -461,6 +461,9 @@ class SimDisk:
             file.replace(bytes(max(position, 0)) + data)
         file.modified_ms = self.now_ms()
 
+    def create_private(self, path: str) -> None:
+        self.write(path, b"")
+
     def sync(self, path: str) -> None:
         file = self._file(path)
         size = len(file.memory)

@@ -22,6 +22,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from turbopump.broker.auth.copies import COPY, read_copy, version_text
+from turbopump.broker.auth.table import FullAuthTable
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.metadata import answers as answers
 from turbopump.broker.ha.metadata.following import (
@@ -205,7 +207,8 @@ class MetadataFollower:
         """The tables and the progress whose versions depend on the role."""
         broker = self._broker
         deliveries = broker.delay.durable, broker.timers.durable
-        return [broker.topics, broker.groups, broker.offsets, *deliveries]
+        users = [broker.users] if broker.users is not None else []
+        return [broker.topics, broker.groups, broker.offsets, *deliveries, *users]
 
     # Interval of copying
 
@@ -315,6 +318,7 @@ class MetadataFollower:
             self._delay,
             self._timers,
             self._modes,
+            self._users,
         )
         for part in parts:
             try:
@@ -501,6 +505,27 @@ class MetadataFollower:
         if VERSION in members:
             self._broker.assignments.kept.adopt(shares)
             now.shares = bodies.text(members, VERSION)
+
+    def _users(self, now: Following) -> answers.Steps[None]:
+        """Copy users and policies (3005), if this broker authenticates and shares inner credentials
+        with the master; RocketMQ's masters have no copy. In a group without epochs the master's
+        table is always the right one."""
+        users, sealer = self._broker.users, self._broker.users_sealer
+        if users is None or sealer is None:
+            return
+        request = new_request(RequestCode.AUTH_LIST_USER)
+        request.fields[COPY] = version_text(users.data_version)
+        response = yield request
+        if response.code == ResponseCode.SUCCESS and response.body[:1] != b"{":
+            return
+        theirs = yield from answers.read(response, partial(read_copy, sealer))
+        mine = users.data_version
+        if now.epoch > 0 and version_to_keep(now, mine, theirs.version) != theirs.version:
+            return
+        try:
+            users.adopt(theirs.users, theirs.acls, theirs.version)
+        except FullAuthTable as error:
+            raise BadBody(str(error)) from None
 
     # Deleted topics
 

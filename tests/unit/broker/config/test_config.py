@@ -142,8 +142,6 @@ def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
         "configManagerVersion=v2",
         "useSingleRocksDBForAllConfigs=true",
         "aclEnable=true",
-        "authenticationEnabled=true",
-        "authorizationEnabled=TRUE",
         "enableLmq=true",
         "enableMultiDispatch=true",
         "rejectPullConsumerEnable=true",
@@ -169,12 +167,12 @@ def test_keys_without_effect_are_named_once_and_shown() -> None:
     config, warnings = load_config(
         "sendMessageThreadPoolNums=16\ntransientStorePoolEnable=true\nserverWorkerThreads=8\n"
         "haSlaveFallbehindMax=1\nenableAutoInSyncReplicas=true\n"
-        "innerClientAuthenticationCredentials={secret}\n"
+        "metricsGrpcExporterHeader=secret\n"
     )
     assert warnings == [
         "known, but without effect here: sendMessageThreadPoolNums=16 (line 1), "
         "transientStorePoolEnable=true (line 2), haSlaveFallbehindMax=1 (line 4), "
-        "enableAutoInSyncReplicas=true (line 5), innerClientAuthenticationCredentials (line 6)"
+        "enableAutoInSyncReplicas=true (line 5), metricsGrpcExporterHeader (line 6)"
     ]
     shown = config.values()
     assert shown["sendMessageThreadPoolNums"] == "16"

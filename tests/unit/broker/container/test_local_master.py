@@ -29,9 +29,9 @@ class Beside:
             LocalMaster(self.node, lambda: world.now_ms, self._call_later)
         )
 
-    def dispatch(self, request: Any, peer: Any, now_ms: int) -> Any:
+    def dispatch_trusted(self, request: Any, peer: Any, now_ms: int) -> Any:
         self.asked.append(request.code)
-        return self.world.table.dispatch(request, peer, now_ms)
+        return self.world.table.dispatch_trusted(request, peer, now_ms)
 
     def _call_later(self, seconds: float, callback: Callable[[], None]) -> Any:
         entry = seconds, callback

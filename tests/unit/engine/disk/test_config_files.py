@@ -1,5 +1,6 @@
 """Config files: replaced atomically, restored from the backup, never guessed (R45)."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,18 @@ def test_a_file_that_says_null_is_damaged(config_files: ConfigFiles, tmp_path: P
         (tmp_path / "config" / name).write_text(" null\n")
     with pytest.raises(StoreError, match="is damaged and no whole copy"):
         config_files.load(NAME)
+
+
+def test_private_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    files = ConfigFiles(RealFiles(), f"{tmp_path}/config")
+    files.keep_private(NAME)
+    before = os.umask(0)
+    try:
+        for value in (1, 2):
+            files.save(NAME, {"a": value})
+            files.save("public.json", {"a": value})
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "config").iterdir()}
+    assert modes[NAME] == modes[f"{NAME}.bak"] == 0o600
+    assert modes["public.json"] == 0o644

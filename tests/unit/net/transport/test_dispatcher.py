@@ -4,6 +4,7 @@ import pytest
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import QUIET_MS, REMARK_MAX, Dispatcher
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.command import new_request, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.offsets import GetMinOffsetRequest
@@ -86,3 +87,46 @@ def test_a_code_has_one_handler() -> None:
     table.add(1, lambda *_: None)
     with pytest.raises(AssertionError, match="already"):
         table.add(1, lambda *_: None)
+
+
+def guarded(remark: str, steps: bool = False) -> Dispatcher:
+    """A table whose guard refuses requests without the field `in`, in steps if asked for."""
+
+    def guard(request, who, now_ms):
+        refusal = None if "in" in request.fields else new_response(request, 16, remark)
+
+        def in_steps():
+            yield
+            return refusal
+
+        return in_steps() if steps else refusal
+
+    table = Dispatcher(guard=guard)
+
+    def slow(request, *_):
+        yield
+        return new_response(request, 0, "slow")
+
+    table.add(10, lambda request, *_: new_response(request, 0))
+    table.add(11, slow)
+    return table
+
+
+def test_a_guard_is_asked_before_each_handler(peer) -> None:
+    for table in (guarded("no"), guarded("no").without([12])):
+        for code in (10, 11, 99):
+            response = table.dispatch(new_request(code), peer, 0)
+            assert (response.code, response.remark) == (16, "no")
+        assert table.dispatch(new_request(10, fields={"in": ""}), peer, 0).code == 0
+        assert table.dispatch(new_request(99, fields={"in": ""}), peer, 0).code == 3
+        assert table.dispatch_trusted(new_request(10), peer, 0).code == 0
+
+
+def test_a_guard_may_take_steps(peer) -> None:
+    table = guarded("no", steps=True)
+    for code in (10, 11, 99):
+        assert finish(table.dispatch(new_request(code), peer, 0)).code == 16
+    answers = [
+        finish(table.dispatch(new_request(code, fields={"in": ""}), peer, 0)) for code in (10, 11)
+    ]
+    assert [(one.code, one.remark) for one in answers] == [(0, None), (0, "slow")]

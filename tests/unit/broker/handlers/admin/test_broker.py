@@ -200,8 +200,6 @@ def test_credentials_are_never_shown(make_admin: Any) -> None:
     text = "".join(
         f"{key}=hidden\n"
         for key in (
-            "initAuthenticationUser",
-            "innerClientAuthenticationCredentials",
             "metricsGrpcExporterHeader",
             "tls.server.keyPassword",
             "tls.client.keyPassword",
@@ -210,7 +208,7 @@ def test_credentials_are_never_shown(make_admin: Any) -> None:
     config, _ = load_config(text)
     assert "hidden" not in str(config.values())
     admin = make_admin()
-    response = admin.ask(25, b"innerClientAuthenticationCredentials=hidden\n")
+    response = admin.ask(25, b"metricsGrpcExporterHeader=hidden\n")
     assert response.code == 0
     assert "hidden" not in response.remark
     assert b"hidden" not in admin.ask(26).body

@@ -40,6 +40,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
+from turbopump.pyx.io_threads import IoThreads
 
 
 @dataclass(slots=True)
@@ -57,7 +58,8 @@ class BrokerContext:
     hour. `started_ms` is epoch ms. `ha` is None without replication, `membership` without
     controllers, `acting` if no replica acts for its master; `ha_address` is the address `host:port`
     for replicas, "" before it is known. `shutting_down` is set when a stop begins. `assignments`,
-    `lags`, `pop` and `waiting` are set by assembly.py, which has their dependencies.
+    `lags`, `pop` and `waiting` are set by assembly.py, which has their dependencies. `io_threads`
+    is None while no threads read and write clients' connections.
     """
 
     config: BrokerConfig
@@ -95,6 +97,7 @@ class BrokerContext:
     ha_address: str = ""
     membership: GroupMembership | None = None
     acting: ActingReplicas | None = None
+    io_threads: IoThreads | None = None
     assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
     pop: PopService = field(init=False)

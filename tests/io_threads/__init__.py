@@ -1,0 +1,27 @@
+"""One switch that gives each node of a test run I/O threads: TURBOPUMP_TEST_IO_THREADS=4.
+
+Owns the switch. `ioThreads` is -1 unless a test's properties have the key: half of the processors.
+With the switch this process and its children find twice as many processors as threads are asked
+for, so brokers and proxies, of the command line, too, start that number. It must never be part of
+the product.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from tests.io_threads import sitecustomize
+
+FOLDER: Final = str(Path(__file__).parent)
+"""Folder whose sitecustomize.py a Python imports at its start, if PYTHONPATH has the folder."""
+
+
+def switch_on() -> None:
+    """Apply the switch to this process and to its later children; no-op without the variable, and
+    if it was applied. Raises ValueError for a value that is no number of threads from 1 to 8."""
+    if not os.environ.get(sitecustomize.VARIABLE):
+        return
+    sitecustomize.apply()
+    paths = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    if FOLDER not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])

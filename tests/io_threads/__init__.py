@@ -1,9 +1,8 @@
-"""One switch that gives each node of a test run I/O threads: TURBOPUMP_TEST_IO_THREADS=4.
+"""TURBOPUMP_TEST_IO_THREADS=4 gives each broker and proxy of a test run four I/O threads.
 
-Owns the switch. `ioThreads` is -1 unless a test's properties have the key: half of the processors.
-With the switch this process and its children find twice as many processors as threads are asked
-for, so brokers and proxies, of the command line, too, start that number. It must never be part of
-the product.
+Without the key `ioThreads` a node starts half as many threads as there are processors. With the
+variable this process and its children find twice as many processors as threads are asked for. It
+must never be part of the product.
 """
 
 import os
@@ -13,7 +12,7 @@ from typing import Final
 from tests.io_threads import sitecustomize
 
 FOLDER: Final = str(Path(__file__).parent)
-"""Folder whose sitecustomize.py a Python imports at its start, if PYTHONPATH has the folder."""
+"""Folder whose sitecustomize.py each Python imports at its start, if PYTHONPATH has the folder."""
 
 
 def switch_on() -> None:

@@ -1,7 +1,7 @@
-"""The part of the switch that each Python process imports at its start.
+"""Each Python process of a test run with I/O threads imports this at its start.
 
-Owns the number of processors that the process finds. It must never import more than os: it runs
-before any program.
+It decides how many processors the process finds, and must never import more than os: it runs before
+any program.
 """
 
 import os

@@ -19,6 +19,10 @@ FIRST ?= 0
 MINUTES ?= 10
 ROUNDS ?= 120
 ROOM ?= engine/log
+# With I/O threads: requests of all kinds, TLS, gRPC, long polls, a broker's death, replicas.
+THREADED ?= tests/integration/grpc $(addprefix tests/integration/,$(THREADED_FILES))
+THREADED_FILES := $(addprefix broker/test_,broker_node.py broker_crash.py container.py ha.py metrics.py reopening.py) \
+	$(addprefix client/test_,producer.py consumer.py pull_consumer.py restart.py transactions.py) cli/test_tls.py
 # Whatever PYTHONDONTWRITEBYTECODE says: without bytecode each start compiles all sources. Rooms are
 # links, which are followed only where they are named, with a slash.
 BYTECODE = $(BIN)/python -m compileall -q src/turbopump src/turbopump/*/
@@ -33,7 +37,7 @@ REWRITE = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: help run test long sim transcripts chaos fuzz attacks lowest mutation lint types bench versus asan interop rebalance clean
+.PHONY: help run test long sim transcripts chaos fuzz attacks threads lowest mutation lint types bench versus asan interop rebalance clean
 
 run: $(VENV)/.run ## start a name server and a broker, and print where to connect (ARGS='--brokers 3')
 	@$(BYTECODE)
@@ -64,6 +68,10 @@ fuzz: $(VENV)/.dev ## coverage-guided fuzzing of all parsers: MINUTES=10
 
 attacks: $(VENV)/.dev ## a broker under hostile peers: its memory and an honest client's slowest send
 	$(BIN)/python -m tests.fuzz.attacks $(ARGS)
+
+threads: $(VENV)/.dev ## tests of brokers and proxies whose connections 4 I/O threads read and write
+	@$(BYTECODE)
+	TURBOPUMP_TEST_IO_THREADS=4 $(BIN)/python -m pytest $(THREADED) -n $(WORKERS) --max-worker-restart=0 $(ARGS)
 
 lowest: $(VENV)/.dev ## the commands under the lowest versions of the dependencies (needs the package index)
 	$(BIN)/python -m tests.integration.cli.lowest

@@ -43,6 +43,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
+from turbopump.pyx.io_threads import IoThreads
 
 
 @dataclass(slots=True)
@@ -61,8 +62,9 @@ class BrokerContext:
     controllers, `acting` if no replica acts for its master; `ha_address` is the address `host:port`
     for replicas, "" before it is known. `users` and `audit_log` are None unless
     authenticationEnabled; `users_sealer` encrypts copies of users for replicas, None: no copies.
-    `shutting_down` is set when a stop begins. `assignments`, `lags`, `pop` and `waiting` are set by
-    assembly.py, which has their dependencies.
+    `io_threads` is None while no threads read and write clients' connections. `shutting_down` is
+    set when a stop begins. `assignments`, `lags`, `pop` and `waiting` are set by assembly.py, which
+    has their dependencies.
     """
 
     config: BrokerConfig
@@ -103,6 +105,7 @@ class BrokerContext:
     users: AuthTable | None = None
     audit_log: AuditLog | None = None
     users_sealer: Sealer | None = None
+    io_threads: IoThreads | None = None
     assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
     pop: PopService = field(init=False)

@@ -424,7 +424,10 @@ class BrokerNode:
         options = ServerOptions(
             idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
         )
-        self._threads = start_io_threads(config.io_threads)
+        try:
+            self._threads = self.context.io_threads = start_io_threads(config.io_threads)
+        except OSError as error:
+            raise StartError(f"the I/O threads do not start: {error}") from None
         parts.callback(self._stop_threads)
         self._server = server = Server(
             table, options, self._now_ms, self._begin_grpc(table), self._threads
@@ -529,7 +532,7 @@ class BrokerNode:
 
     def _stop_threads(self) -> None:
         """End the I/O threads, if there are any."""
-        threads, self._threads = self._threads, None
+        threads, self._threads, self.context.io_threads = self._threads, None, None
         if threads is not None:
             stop_io_threads(threads)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import io_threads
 
 from interop.support import groups, toolchain
 from interop.support.groups import Group, Kind
@@ -42,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=20_000,
         help="how many a pair of a RocketMQ broker and ours is loaded with",
     )
+
+
+def pytest_configure() -> None:
+    """Give our nodes I/O threads if the environment asks for them."""
+    io_threads.switch_on()
 
 
 def pytest_sessionstart() -> None:

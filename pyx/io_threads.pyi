@@ -49,7 +49,7 @@ class IoThreads:
 
     @property
     def cpu_ns(self) -> list[int]:
-        """CPU time of each thread in ns."""
+        """CPU time of each thread in ns; empty after `close`."""
 
     def open(self, socket: _Socket, peername: Any, protocol: _Protocol) -> ThreadedTransport:
         """Hand a connected, non-blocking socket to the thread with the fewest connections, and call

@@ -119,7 +119,9 @@ cdef class IoThreads:
 
     @property
     def cpu_ns(self) -> list[int]:
-        """CPU time of each thread in ns."""
+        """CPU time of each thread in ns; see the stub."""
+        if self.threads == NULL:
+            return []
         return [io_cpu_ns(&self.threads[number]) for number in range(self.count)]
 
     def open(self, socket, peername, protocol) -> ThreadedTransport:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests import io_threads
 from tests.failures import logged
 from tests.selection import parallel
 from tests.selection.long import left_out
@@ -32,8 +33,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_configure() -> None:
-    """Exceptions that nodes of this process catch are counted from the beginning."""
+    """Exceptions that nodes of this process catch are counted from the beginning; nodes get I/O
+    threads if the environment asks for them."""
     logged.watch()
+    io_threads.switch_on()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

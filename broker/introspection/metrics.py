@@ -78,6 +78,8 @@ class CounterSnapshot:
     timer_totals: Mapping[str, Mapping[str, int]]
     """Number of timers that went into the wheel ("enqueue") and came out of it ("dequeue"), each by
     topic."""
+    io_cpu_ns: Sequence[int]
+    """CPU time of each I/O thread since its start in ns; empty without I/O threads."""
     pops_refused: int
     """Number of pops that returned nothing because the store did not take their check points."""
     waiting_ms: Mapping[str, int]
@@ -147,6 +149,7 @@ class CounterSnapshot:
                 "enqueue": dict(broker.timers.enqueued.topics),
                 "dequeue": dict(broker.timers.dequeued.topics),
             },
+            io_cpu_ns=broker.io_threads.cpu_ns if broker.io_threads is not None else (),
             pops_refused=broker.pop.refused_count,
             waiting_ms=broker.waiting.oldest_ms(),
             lost_counts=broker.waiting.lost(),
@@ -210,6 +213,7 @@ class _Collector:
         for name, value in self._snapshot.gauges.items():
             yield self._gauge(name, _HELP[name], [((), value)])
         yield from self._traffic()
+        yield from self._io_threads()
         yield from self._clients()
         yield from self._lags()
         yield from self._timers()
@@ -247,6 +251,12 @@ class _Collector:
                 retry = _java_boolean(topic.startswith(RETRY_PREFIX))
                 samples.append(((topic, group, self._is_system(topic), retry), count))
             yield self._counter(name, text, samples, labels)
+
+    def _io_threads(self) -> Iterator["Metric"]:
+        """Yield the CPU time of each I/O thread."""
+        times = [((str(i),), ns / 1e9) for i, ns in enumerate(self._snapshot.io_cpu_ns)]
+        text = "CPU time of a thread that reads and writes clients' connections"
+        yield self._counter("turbopump_io_thread_cpu_seconds_total", text, times, ("thread",))
 
     def _clients(self) -> Iterator["Metric"]:
         """Yield the metrics of clients' connections."""

@@ -72,6 +72,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     broker.statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
     table = dict(_IDLE)
     table.update(_of_broker(broker, now_ms))
+    table.update(_of_io_threads(broker))
     table.update(_of_store(broker, now_ms))
     table.update({key: str(value) for key, value in broker.statistics.totals().items()})
     if broker.ha is not None:
@@ -160,6 +161,16 @@ def _of_broker(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         "startAcceptSendRequestTimeStamp": str(
             broker.config.start_accept_send_request_timestamp_ms
         ),
+    }
+
+
+def _of_io_threads(broker: BrokerContext) -> dict[str, str]:
+    """Return the rows about the threads that read and write clients' connections (keys of this
+    project): their number, and the CPU time of each since the start in ms."""
+    times_ns = broker.io_threads.cpu_ns if broker.io_threads is not None else []
+    return {
+        "ioThreads": str(len(times_ns)),
+        "ioThreadsCpuMs": " ".join(str(each // 1_000_000) for each in times_ns),
     }
 
 

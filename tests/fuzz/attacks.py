@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests import asan
+from tests import asan, io_threads
 from tests.fuzz.backlogs import BACKLOGS, GROUP
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.errors import RemotingError
@@ -390,6 +390,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.at:
         asyncio.run(attack(options.at, options.attacks[0], options.seed))
+    io_threads.switch_on()
     with suppress(PermissionError):
         os.nice(-NICER)
     names = [name for name in options.attacks if name not in BACKLOGS]

@@ -28,8 +28,10 @@ from turbopump.net.client.credentials import Credentials
 from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.config.idle import IdleKey, idle_keys
 from turbopump.net.config.node_config import NodeConfig
+from turbopump.net.ports.listening import BY_CORES
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
 from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
+from turbopump.pyx.io_threads import THREADS_MAX
 
 DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's default of messageDelayLevel: the delays of levels 1 to 18."""
@@ -289,6 +291,14 @@ class ProxyConfig(NodeConfig):
         "bindAddress", HOST, "0.0.0.0", "The address to listen at.", rocketmq=OURS
     )
     grpc_server_port: int = key("grpcServerPort", PORT, 8081, "Port for clients; 0: a free port.")
+    io_threads: int = key(
+        "ioThreads",
+        between(BY_CORES, THREADS_MAX),
+        BY_CORES,
+        "Threads that read and write clients' connections; 0: none; -1: half of the cores, at most "
+        "8, none on one or two cores.",
+        rocketmq=OURS,
+    )
     local_serve_addr: str = key(
         "localServeAddr",
         HOST,

@@ -22,6 +22,7 @@ from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.grpc.reflection import HEALTH, Reflection
 from turbopump.net.grpc.server import GrpcServer, why_no_grpc
 from turbopump.net.messaging.messaging import Messaging
+from turbopump.net.ports.listening import start_io_threads, stop_io_threads
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -35,6 +36,7 @@ from turbopump.proxy.config import ProxyConfig
 from turbopump.proxy.endpoints import ClientEndpoints
 from turbopump.proxy.members import ClusterMembers
 from turbopump.proxy.names import FollowedNames
+from turbopump.pyx.io_threads import IoThreads
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class ProxyNode:
         self._config = config
         self._port = config.grpc_server_port
         self._server: GrpcServer | None = None
+        self._threads: IoThreads | None = None
         self._client: Client | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watched: set[str] = set()
@@ -78,6 +81,10 @@ class ProxyNode:
         reason = why_no_grpc()
         if reason is not None:
             raise ConfigError(reason)
+        try:
+            self._threads = start_io_threads(config.io_threads)
+        except OSError as error:
+            raise ConfigError(f"the proxy's I/O threads do not start: {error}") from None
         self._build()
         assert self._server is not None, "it was built"
         host, port = config.bind_address, config.grpc_server_port
@@ -115,6 +122,7 @@ class ProxyNode:
         if self._server is None or self._client is None:
             return
         async with AsyncExitStack() as parts:  # the last one is released first
+            parts.callback(self._stop_threads)
             parts.push_async_callback(self._client.close)
             parts.push_async_callback(self._under_way.stop)
             parts.push_async_callback(self._leave)
@@ -123,6 +131,12 @@ class ProxyNode:
             self._messaging.stop()
             self._health.changed()
         self._client = None
+
+    def _stop_threads(self) -> None:
+        """End the I/O threads, if there are any."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            stop_io_threads(threads)
 
     async def _leave(self) -> None:
         """Unregister at the brokers; waits up to LEAVE_S."""
@@ -162,7 +176,9 @@ class ProxyNode:
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
         reflection = Reflection((SERVICE, HEALTH), partial(files, names))
         options = GrpcOptions(stop_grace_ms=config.shutdown_seconds * 1_000)
-        self._server = GrpcServer(methods | reflection.methods, options, config.tls)
+        self._server = GrpcServer(
+            methods | reflection.methods, options, config.tls, threads=self._threads
+        )
 
     @property
     def _endpoints(self) -> ClientEndpoints:

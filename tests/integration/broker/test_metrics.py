@@ -1,6 +1,7 @@
 """Metrics of a running broker over HTTP, as Prometheus reads them."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
+from turbopump.net.wire.codes import RequestCode
 
 pytestmark = pytest.mark.integration
 
@@ -45,6 +47,30 @@ def test_metrics_count_natively_served_requests_too(serve: Callable[..., Any]) -
             assert found["process_resident_memory_bytes"] > 0
         with pytest.raises(OSError):
             await scrape(node._metrics.address)
+
+    uvloop.run(run())
+
+
+def test_cpu_time_of_io_threads(serve: Callable[..., Any]) -> None:
+    """A scrape and the runtime table have the time of each thread; the thread of the client's only
+    connection has used some."""
+
+    async def run() -> None:
+        async with serve(PROM.format(0) + "ioThreads=2\n") as (node, caller):
+            for number in range(100):
+                assert (await caller.send(b"%d" % number)).code == 0
+            response = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+            table = json.loads(response.body)["table"]
+            assert (table["ioThreads"], len(table["ioThreadsCpuMs"].split())) == ("2", 2)
+            name = "turbopump_io_thread_cpu_seconds_total"
+            assert 0 < (await scrape(node._metrics.address))[name] < 10
+            threads = node.context.io_threads
+        assert (threads.cpu_ns, node.context.io_threads) == ([], None)
+        async with serve(PROM.format(0) + "ioThreads=0\n") as (node, caller):
+            response = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+            table = json.loads(response.body)["table"]
+            assert (table["ioThreads"], table["ioThreadsCpuMs"]) == ("0", "")
+            assert name not in await scrape(node._metrics.address)
 
     uvloop.run(run())
 

@@ -17,6 +17,8 @@ from tests.integration.grpc.test_messaging import PROPERTIES, make_topics
 
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.grpc.server import why_no_grpc
+from turbopump.proxy.config import ProxyConfig, read_file
+from turbopump.proxy.node import ProxyNode
 from turbopump.testing import RunningCluster, running_cluster
 
 pytestmark = [
@@ -53,7 +55,11 @@ class Proxy:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
     with running_cluster(broker_properties=PROPERTIES) as running:
-        asyncio.run(make_topics(running, {"TNormal": "NORMAL", "TTran": "TRANSACTION"}))
+        asyncio.run(
+            make_topics(
+                running, {"TNormal": "NORMAL", "TTran": "TRANSACTION", "TThreads": "NORMAL"}
+            )
+        )
         yield running
 
 
@@ -110,3 +116,32 @@ def test_messages_go_through_a_proxy_and_it_stops_cleanly(
     waiting.join(STOP_S)
     assert failures == [grpc.StatusCode.UNAVAILABLE]
     client.close()
+
+
+def test_io_threads_serve_the_clients_of_a_proxy(cluster: RunningCluster) -> None:
+    async def story() -> None:
+        config = ProxyConfig()
+        settings = {"namesrvAddr": cluster.namesrv, "grpcServerPort": 0, "ioThreads": 2}
+        config.update(read_file(json.dumps(settings)))
+        node = ProxyNode(config)
+        await node.start()
+        try:
+            threads = node._threads
+            assert threads is not None
+            client = Client(node.address)
+            sent = [
+                (await asyncio.to_thread(client.send, "TThreads", b"x" * size)).message_id
+                for size in (1, 100_000, 1_000_000)
+            ]
+            found: list[str] = []
+            while len(found) < len(sent):
+                messages = await asyncio.to_thread(client.receive, "TThreads", "GThreads")
+                found += [one.system_properties.message_id for one in messages]
+            assert set(found) == set(sent)
+            assert (len(threads.cpu_ns), sum(threads.cpu_ns) > 0) == (2, True)
+            client.close()
+        finally:
+            await node.stop()
+        assert node._threads is None
+
+    asyncio.run(story())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 from interop.support.tracebacks import tracebacks
+from tests import io_threads
 from tests.integration.ha.group import Group
 from tests.integration.ha.story import Story, Totals
 
@@ -45,6 +46,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=120)
     parser.add_argument("--first", type=int, default=1)
     given = parser.parse_args()
+    io_threads.switch_on()
     total = Totals()
     for seed in itertools.count(given.first):
         rounds = min(ROUNDS_OF_A_GROUP, given.rounds - total.rounds)

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 import uvloop
-
 from bench.bench_round_trips import send_frame
+
 from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode
 

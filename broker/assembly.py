@@ -241,7 +241,7 @@ def _create_delivered_topic(
     """Create `topic`, to which a waiting message was delivered, if the table lacks it: a new master
     may lack a topic that its predecessor created for waiting messages (R20). A deleted topic stays
     deleted."""
-    if topics.peek(topic) is None and topic not in store.deletions.ends():
+    if topics.peek(topic) is None and topic not in store.deletions.former_life_ends():
         count = max(store.queue_ids(topic), default=-1) + 1
         topics.create_from_store(lambda: {topic: count} if count else {}, wall_ms(), always=True)
 
@@ -373,10 +373,10 @@ def _make_fast_path(
             group.decode(), topic.decode(), queue_id, QueueOffset(queue_offset), now_ms
         )
 
-    lane = store.lane(
+    lane = store.make_lane(
         lambda: runtime.call_soon(store.notify_arrivals), runtime.native_clock, commit_soon
     )
-    pulls, popped = store.pulls(commit_pulled), store.pulls(commit_pulled)
+    pulls, popped = store.make_pulls(commit_pulled), store.make_pulls(commit_pulled)
     rows = HeldRows(lane, pulls, post=runtime.call_soon, steady_ms=runtime.steady_ms)
     return FastPath(lane, pulls, popped, rows, config, topics, role, committed)
 

@@ -264,10 +264,10 @@ class BrokerNode:
             self.context.timers.close()
             self.context.pop.orders.save()
         finally:
-            self._disk.finish()
+            self._disk.wait_until_idle()
             self.context.filters.save()
             self._saver.finish()  # retries failed writes
-            self._config_disk.finish()  # waits for writes in progress
+            self._config_disk.wait_until_idle()  # waits for writes in progress
             self.context.offsets.save()
 
     async def _open_store(self) -> None:
@@ -543,7 +543,7 @@ class BrokerNode:
         """Apply a changed configuration at once, and write it to its file; resolves to None when it
         is durable, or to the OSError."""
         config, context, saved = self._config, self.context, Deferred[OSError | None]()
-        self._store.config.follow(config.store)
+        self._store.config.adopt_live_values(config.store)
         context.role.reconfigure(config.replication)
         if self._replicating is not None:
             self._replicating.service.reconfigure(options_of(config))

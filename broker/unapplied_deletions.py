@@ -39,7 +39,7 @@ class UnappliedDeletions:
         epoch ms. Sends to the topic are refused meanwhile. A failure is logged, and tried again at
         the store's first call after AGAIN_MS."""
         steady_ms, deletions = self._broker.steady_ms(), self._broker.store.deletions
-        for topic, life in deletions.unapplied().items():
+        for topic, life in deletions.unapplied_deletions().items():
             is_due = self._due_ms.get(topic, steady_ms) <= steady_ms
             if is_due and topic not in self._begun and not deletions.is_requested(topic):
                 self._begin(topic, life, now_ms)
@@ -66,7 +66,10 @@ class UnappliedDeletions:
         if error is not None:
             self._on_deleted(topic, groups, now_ms, StoreError(str(error)))
             return
-        if store.deletions.is_requested(topic) or store.deletions.unapplied().get(topic) != life:
+        if (
+            store.deletions.is_requested(topic)
+            or store.deletions.unapplied_deletions().get(topic) != life
+        ):
             # Meanwhile the master's table has the deletion, or the record that proves it was cut
             # off.
             self._begun.discard(topic)

@@ -16,7 +16,7 @@ from turbopump.engine.keys import (
     PORT,
     TEXT,
     Kind,
-    between,
+    integer_kind,
     key,
 )
 from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
@@ -130,7 +130,7 @@ def _checked_group(value: str) -> str:
     return value
 
 
-PERIOD: Final = between(10, INT32_MAX)
+PERIOD: Final = integer_kind(10, INT32_MAX)
 """Kind of a setting that is a time in ms, at least 10."""
 PEERS: Final = Kind("n0-host:port;n1-host:port", _checked_peers)
 """Kind of `controllerDLegerPeers`: empty, or text for `parse_peers`."""
@@ -249,7 +249,7 @@ class ControllerConfig(NodeConfig):
     )
     server_channel_max_idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
-        between(1, INT32_MAX // 1_000),
+        integer_kind(1, INT32_MAX // 1_000),
         120,
         "Seconds of silence after which a connection is closed.",
     )
@@ -262,7 +262,7 @@ class ControllerConfig(NodeConfig):
     )
     heartbeat_leak_max: int = key(
         "maxHeartBeatLeak",
-        between(1, 100),
+        integer_kind(1, 100),
         3,
         "Missed heartbeats before another leader is elected.",
         rocketmq=OURS,

@@ -94,7 +94,7 @@ def read_arrow(
     )
     opener = None if filesystem is None else StoreFolder(filesystem)
     table = open_table(path, opener, damaged=damaged, verify_crc=verify_crc)
-    parts = table.split(RANGE_BYTES, query, confirmed=confirmed)
+    parts = table.split_ranges(RANGE_BYTES, query, confirmed=confirmed)
     batches = (
         batch
         for part in parts

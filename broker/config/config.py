@@ -33,7 +33,7 @@ from turbopump.engine.keys import (
     OURS,
     PORT,
     TEXT,
-    between,
+    integer_kind,
     key,
     section,
 )
@@ -48,7 +48,7 @@ MAX_QUEUES_OF_TOPIC: Final = 65_536
 """Maximum queues per topic: bounds the offset tables and the size of a route."""
 NO_GRPC: Final = -1
 """Value of grpcServerPort: no such port."""
-QUEUES: Final = between(1, MAX_QUEUES_OF_TOPIC)
+QUEUES: Final = integer_kind(1, MAX_QUEUES_OF_TOPIC)
 """Kind of a number of queues of a topic."""
 _DELAY_TEXT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -78,7 +78,7 @@ class BrokerConfig(NodeConfig):
     )
     broker_id: int = key(
         "brokerId",
-        between(NO_ID_YET, INT64_MAX),
+        integer_kind(NO_ID_YET, INT64_MAX),
         0,
         "0: a master; 1 or more: a replica; -1: controllers assign the id.",
     )
@@ -98,7 +98,7 @@ class BrokerConfig(NodeConfig):
     )
     grpc_server_port: int = key(
         "grpcServerPort",
-        between(NO_GRPC, 65_535),
+        integer_kind(NO_GRPC, 65_535),
         NO_GRPC,
         "Port for gRPC besides listenPort; 0: a free port; -1: no such port.",
         rocketmq=OURS,
@@ -141,7 +141,7 @@ class BrokerConfig(NodeConfig):
     )
     broker_permission: int = key(
         "brokerPermission",
-        between(0, 15),
+        integer_kind(0, 15),
         PERM_READ | PERM_WRITE,
         "Permissions of clients: 4 read, 2 write, 6 both.",
         live=True,
@@ -204,19 +204,19 @@ class BrokerConfig(NodeConfig):
     )
     max_error_rate_of_bloom_filter: int = key(
         "maxErrorRateOfBloomFilter",
-        between(1, 99),
+        integer_kind(1, 99),
         20,
         "Percent of the groups that such a bit map may show as matching by mistake.",
     )
     expect_consumer_num_use_filter: int = key(
         "expectConsumerNumUseFilter",
-        between(1, 10_000),
+        integer_kind(1, 10_000),
         32,
         "Expected number of groups with filters, for which such bit maps are made.",
     )
     filter_data_clean_time_span_ms: int = key(
         "filterDataCleanTimeSpan",
-        between(0, INT64_MAX),
+        integer_kind(0, INT64_MAX),
         86_400_000,
         "Milliseconds that an unused filter of a group is kept.",
         live=True,
@@ -274,7 +274,7 @@ class BrokerConfig(NodeConfig):
     )
     default_pop_share_queue_num: int = key(
         "defaultPopShareQueueNum",
-        between(-INT32_MAX - 1, INT32_MAX),
+        integer_kind(-INT32_MAX - 1, INT32_MAX),
         -1,
         "In mode POP: number of next members whose queues a member pops, too; 0 or less: all.",
         live=True,
@@ -297,7 +297,7 @@ class BrokerConfig(NodeConfig):
     )
     rebalance_handover_ms: int = key(
         "rebalanceHandoverTime",
-        between(0, 600_000),
+        integer_kind(0, 600_000),
         1_500,
         "Maximum milliseconds that a queue waits for its former owner to give it up.",
         live=True,
@@ -305,7 +305,7 @@ class BrokerConfig(NodeConfig):
     )
     rebalance_history_bytes: int = key(
         "rebalanceHistorySize",
-        between(0, 2**40),
+        integer_kind(0, 2**40),
         64 << 20,
         "Maximum bytes of the assignment histories in the store's folder rebalance; 0: no"
         " histories.",
@@ -343,7 +343,7 @@ class BrokerConfig(NodeConfig):
     )
     start_accept_send_request_timestamp_ms: int = key(
         "startAcceptSendRequestTimeStamp",
-        between(0, INT64_MAX),
+        integer_kind(0, INT64_MAX),
         0,
         "Time before which sends are refused, in milliseconds since 1970.",
         live=True,
@@ -454,7 +454,7 @@ class BrokerConfig(NodeConfig):
     )
     transaction_time_out_ms: int = key(
         "transactionTimeOut",
-        between(0, INT64_MAX),
+        integer_kind(0, INT64_MAX),
         6_000,
         "Milliseconds after which the broker asks the producer of a half message for its outcome.",
         live=True,
@@ -468,14 +468,14 @@ class BrokerConfig(NodeConfig):
     )
     transaction_check_interval_ms: int = key(
         "transactionCheckInterval",
-        between(1, INT64_MAX),
+        integer_kind(1, INT64_MAX),
         30_000,
         "Milliseconds between two checks of the half messages.",
         live=True,
     )
     transaction_op_msg_max_size: int = key(
         "transactionOpMsgMaxSize",
-        between(20, 1 << 20),
+        integer_kind(20, 1 << 20),
         4_096,
         "Maximum bytes of an op message, a list of finished half messages.",
         live=True,

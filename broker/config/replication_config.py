@@ -20,8 +20,8 @@ from turbopump.engine.keys import (
     OURS,
     PORT,
     TEXT,
-    between,
-    choice,
+    enum_kind,
+    integer_kind,
     key,
     keys_of,
 )
@@ -41,9 +41,9 @@ mode have it."""
 
 REPLICAS_MAX: Final = 32
 """Maximum copies, the master's included, that a message may need; a group has three or five."""
-COPIES: Final = between(1, REPLICAS_MAX)
+COPIES: Final = integer_kind(1, REPLICAS_MAX)
 """Kind of a number of copies of a message, 1 to REPLICAS_MAX."""
-PERIOD: Final = between(10, INT32_MAX)
+PERIOD: Final = integer_kind(10, INT32_MAX)
 """Kind of an interval or timeout in ms, at least 10."""
 OF_MACHINE: Final = "an address of the machine"
 """Text for a default of RocketMQ that this broker does not have."""
@@ -70,7 +70,7 @@ class ReplicationConfig:
 
     broker_role: BrokerRole = key(
         "brokerRole",
-        choice(BrokerRole),
+        enum_kind(BrokerRole),
         BrokerRole.ASYNC_MASTER,
         "Master or replica, and whether sends wait for replicas; ignored if controllers"
         " elect the master.",
@@ -112,7 +112,7 @@ class ReplicationConfig:
     )
     ha_transfer_batch_size: int = key(
         "haTransferBatchSize",
-        between(1, BODY_MAX),
+        integer_kind(1, BODY_MAX),
         TRANSFER_BATCH_SIZE,
         "Maximum bytes of the log in one frame to a replica.",
         live=True,
@@ -192,7 +192,7 @@ class ReplicationConfig:
     )
     max_ha_transfer_byte_in_second: int = key(
         "maxHaTransferByteInSecond",
-        between(1, 2**62),
+        integer_kind(1, 2**62),
         100 << 20,
         "Maximum bytes of the log per second to one replica, with haFlowControlEnable.",
         live=True,
@@ -221,7 +221,7 @@ class ReplicationConfig:
     )
     controller_heart_beat_timeout_ms: int = key(
         "controllerHeartBeatTimeoutMills",
-        between(100, INT32_MAX),
+        integer_kind(100, INT32_MAX),
         9_000,
         "Milliseconds without a heartbeat after which controllers consider this broker dead;"
         " a master's lease is derived from it.",
@@ -306,7 +306,7 @@ class ReplicationConfig:
     )
     broker_not_active_timeout_ms: int = key(
         "brokerNotActiveTimeoutMillis",
-        between(100, 300_000),
+        integer_kind(100, 300_000),
         10_000,
         "With enableSlaveActingMaster: milliseconds without a heartbeat after which name"
         " servers consider this broker dead.",

@@ -19,7 +19,7 @@ from turbopump.engine.keys import (
     PORT,
     TEXT,
     Kind,
-    between,
+    integer_kind,
     key,
 )
 from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
@@ -126,7 +126,7 @@ class ContainerConfig(NodeConfig):
     )
     server_channel_max_idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
-        between(1, INT32_MAX // 1_000),
+        integer_kind(1, INT32_MAX // 1_000),
         120,
         "Seconds of silence after which a connection is closed.",
     )

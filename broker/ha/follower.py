@@ -316,17 +316,17 @@ class Follower:
         log = self._log
         match action:
             case RecordEpochs(epochs):
-                return log.record(epochs)
+                return log.record_epochs(epochs)
             case Truncate(log_end):
                 logger.warning("cutting the log from %d to %d", log.end, log_end)
-                return log.truncating(log_end, self._wall_ms())
+                return log.begin_truncation(log_end, self._wall_ms())
             case Restart():
                 logger.warning(
                     "the log up to %d is removed and copied again from the master", log.end
                 )
-                return log.restarting()
+                return log.begin_restart()
             case Append(log_offset) if log.begins_at(log_offset):
-                return log.beginning(log_offset)
+                return log.begin_log_at(log_offset)
         return None
 
     def _actions_after(self, action: Action) -> list[Action]:
@@ -355,7 +355,7 @@ class Follower:
         """Execute the kept actions once there is a log file for the bytes before them."""
         before = self._log.end
         try:
-            self._log.go_on(self._wall_ms())
+            self._log.write_waiting_bytes(self._wall_ms())
         except (StoreError, OSError) as error:
             self._go_on(self._failed("Append", error))
             return
@@ -425,11 +425,13 @@ class Follower:
     def _log_state(self) -> LogState:
         """The state of the log that the machine needs for a handshake."""
         log = self._log
-        return LogState(log.min, log.end, log.confirm, log.epochs, log.believed_end, log.is_counted)
+        return LogState(
+            log.min, log.end, log.confirm, log.epochs, log.believed_end, log.has_queue_counts
+        )
 
     def _is_counted(self) -> bool:
         """Whether the log has queue counts, and no action on it is pending."""
-        return self._log.is_counted and not (self._recording or self._blocked)
+        return self._log.has_queue_counts and not (self._recording or self._blocked)
 
 
 def _without_repeats(actions: list[Action]) -> list[Action]:

@@ -244,7 +244,7 @@ class MasterTerm(ABC):
         for link in self.links.values():
             link.machine.close("this broker's leadership ended")
             self._transport.close(link.connection)
-            self._log.release(link.connection)
+            self._log.unprotect_files(link.connection)
         self.links.clear()
         self._withhold(status)
 
@@ -345,7 +345,7 @@ class MasterTerm(ABC):
                 case _:
                     raise AssertionError(f"a master has no action {action}")
         if acked is not None:
-            self._log.hold(link.connection, acked.log_offset)
+            self._log.protect_files(link.connection, acked.log_offset)
             self._on_acked(link, acked, now_ms)
         if buffers and not self._transport.send(link.connection, buffers):
             self._do(link, link.machine.on_writable(False, now_ms), now_ms)
@@ -365,7 +365,7 @@ class MasterTerm(ABC):
         no longer protected."""
         if self.links.pop(link.connection, None) is not None:
             logger.info("replica %s: connection closed, %s", link.broker_id, reason)
-            self._log.release(link.connection)
+            self._log.unprotect_files(link.connection)
             self._on_gone(link, now_ms)
 
 

@@ -111,8 +111,8 @@ class HaService:
         alterations: Alterations | None = None,
         shell: Callable[[ConnectionEvents], ListeningTransport] = Sockets,
     ) -> None:
-        """`log` is Store.replicated's; `alterations` the controller's, if there is one. `wall_ms`
-        returns ms since 1970, `steady_ms` ms of the monotonic clock."""
+        """`log` is Store.as_replicated's; `alterations` the controller's, if there is one.
+        `wall_ms` returns ms since 1970, `steady_ms` ms of the monotonic clock."""
         self.options = options
         """The options in force; replaced by `reconfigure` and `identify`."""
         self.port = 0

@@ -125,7 +125,7 @@ class CounterSnapshot:
                 ),
                 "turbopump_waiting_kept_bytes": store.kept_bytes,
                 "turbopump_store_unfit": store.health not in (StoreHealth.FIT, StoreHealth.SLOW),
-                "turbopump_store_slow": bool(store.slow),
+                "turbopump_store_slow": bool(store.is_sync_slow),
             },
             stored_counts=dict(store.statistics.put_count_by_topic),
             stored_size=store.statistics.total.put_size,
@@ -142,7 +142,7 @@ class CounterSnapshot:
             open_halves=broker.half_counts.open_counts(),
             transaction_ends=broker.half_counts.end_counts(),
             timers=broker.timers.status(now_ms),
-            waiting_timers=broker.timers.metrics.waiting(),
+            waiting_timers=broker.timers.metrics.waiting_by_topic(),
             timer_totals={
                 "enqueue": dict(broker.timers.enqueued.topics),
                 "dequeue": dict(broker.timers.dequeued.topics),

@@ -173,7 +173,7 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     space, free = store.disk_space()
     damage = {"commitLogDamage": str(store.damage)} if store.damage is not None else {}
     unfit = {"storeUnfit": store.why_unfit} if store.why_unfit else {}
-    slow = {"storeSlow": "true"} if store.slow else {}
+    slow = {"storeSlow": "true"} if store.is_sync_slow else {}
     return (
         damage
         | unfit

@@ -86,7 +86,7 @@ class ReplicationSetup:
         from `options_of`, `shell` makes the connections of replicas. Raises StoreError."""
         config = context.config
         self._context = context
-        log = context.store.replicated(now_ms(), plain=not config.replication.switches)
+        log = context.store.as_replicated(now_ms(), plain=not config.replication.switches)
         self._calls = calls
         steady_ms = context.steady_ms
         self.service = HaService(options, log, files, disk, now_ms, steady_ms, shell=shell)

@@ -56,7 +56,7 @@ async def run_last_writes(
         disk.close()
     if cancelled:
         raise asyncio.CancelledError
-    thread.result()
+    thread.raise_failure()
     return True
 
 
@@ -86,7 +86,7 @@ async def _wait_until_ended(
         elif (loop.time() - since_s) * 1_000 > limit_ms and not work.done():
             logger.error("no sync returned for %d ms: the store is left as after a kill", limit_ms)
             for disk in disks:
-                disk.abandon()
+                disk.abandon_threads()
             return False, cancelled
     return True, cancelled
 
@@ -97,7 +97,7 @@ def _finish(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
         work()
     finally:
         for disk in disks:
-            disk.finish()
+            disk.wait_until_idle()
 
 
 def _set_ended(ended: "asyncio.Future[None]") -> None:

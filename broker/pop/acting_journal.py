@@ -115,7 +115,7 @@ class JournaledPop:
 
     def row(self) -> bytes:
         """Return the note as a row of a JSON table (see json_table.Row)."""
-        return fastjson.row(self.name, self.to_json(), 2)
+        return fastjson.encode_member(self.name, self.to_json(), 2)
 
     @classmethod
     def from_json(cls, value: Any) -> "JournaledPop":
@@ -361,7 +361,7 @@ class ActingJournal:
             self._by_number.pop(numbered.name, None)
             self._by_number[numbered.name] = numbered
             put.append(numbered)
-        self._save([fastjson.compact(note.row()) for note in put], [])
+        self._save([fastjson.strip_layout(note.row()) for note in put], [])
         for note in put:
             self.on_note(note.key)
 
@@ -376,7 +376,7 @@ class ActingJournal:
 
     def _save(self, rows: list[bytes], gone: list[str]) -> None:
         """Have the changed rows, and the names of removed notes (`gone`), appended to the file."""
-        change = config_changes.change(self._members(), {_TABLE: rows}, {_TABLE: gone})
+        change = config_changes.encode_change(self._members(), {_TABLE: rows}, {_TABLE: gone})
         self._saver.changed(FILE_NAME, self._content, change)
 
     def _members(self) -> dict[str, Any]:

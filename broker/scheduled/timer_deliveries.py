@@ -97,9 +97,11 @@ class TimerDeliveries:
         store, slots = self._store, self._slots
         if store.deletions.in_progress or isinstance(self._role.admit(), PutStatus):
             return 0
-        if store.refusal(now_ms) is not None:
+        if store.put_refusal(now_ms) is not None:
             return 0
-        done = self._batches.deliver(slots.heap, most, now_ms, until_ms, slots.slots_with_recalls)
+        done = self._batches.append_due(
+            slots.heap, most, now_ms, until_ms, slots.slots_with_recalls
+        )
         slots.note_delivered(done.ticks)
         for topic, messages, _size in done.topics:
             self._metrics.add(text_of(topic), -messages, now_ms)

@@ -95,7 +95,7 @@ class Timers:
         """Progress of the deliveries."""
         self._batches = TimerBatches(store.timer_deps(), files, self._precision_ms)
         self._slots = WheelReader(
-            files, self._precision_ms, self._due_of, self._recall_of, self._batches.order
+            files, self._precision_ms, self._due_of, self._recall_of, self._batches.push_units
         )
         self._now_ms = 0
         self._leads = False
@@ -146,7 +146,7 @@ class Timers:
         self.durable.load(progress, version)
         saved = self._config_files.load(timer_metrics.FILE_NAME)
         if saved is not None:
-            self.metrics.take(saved)
+            self.metrics.replace_counts(saved)
         self._metrics_saved = self.metrics.changes
 
     def follow(self) -> None:
@@ -158,7 +158,7 @@ class Timers:
             self._slots.clear()
             self.durable.follow()
         if self._enabled and self._files.queue_offset > self.durable.current.queue_offset:
-            self._files.rewind(self.durable.current.queue_offset)
+            self._files.remove_units_from(self.durable.current.queue_offset)
 
     def is_behind_master(self, checkpoint: TimerCheckpoint) -> bool:
         """Whether a master's progress is ahead of this one's in slots or queue and in neither
@@ -194,7 +194,7 @@ class Timers:
             return
         self._stop_escaping()
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
-        self._files.rewind(end)
+        self._files.remove_units_from(end)
         self._newer = None
         kept = self.durable
         kept.replace(progress_before(kept.current, end), progress_before(kept.safe, end))
@@ -279,7 +279,7 @@ class Timers:
         self._late.clear()
         self._slots.clear()
         if self._files.queue_offset > self.durable.current.queue_offset:
-            self._files.rewind(self.durable.current.queue_offset)
+            self._files.remove_units_from(self.durable.current.queue_offset)
 
     def _begin(self, now_tick: int, *, acts: bool) -> None:
         """Prepare the first step of a term, or of a replica that acts."""
@@ -309,11 +309,11 @@ class Timers:
         stepped, files = self._files.stepped, self._files
         ours, is_behind = self.durable.current, now_tick < read_tick
         if stepped is not None and not (newer is None and ours.position >= 0 and is_behind):
-            files.rewind(ours.queue_offset)
+            files.remove_units_from(ours.queue_offset)
             stepped = None
         files.stepped = None
         if newer is not None and files.queue_offset > newer.queue_offset:
-            files.rewind(newer.queue_offset)  # now: `begin` notes the end of the timer log
+            files.remove_units_from(newer.queue_offset)  # now: `begin` notes the timer log's end
         if stepped is None:
             self._slots.begin(read_tick, now_tick)
             return
@@ -360,11 +360,11 @@ class Timers:
         high = high if limit is None else QueueOffset(min(high, limit))
         if at >= high or self._config.timer_stop_enqueue:
             return False
-        if not files.ready(steady_ms):
+        if not files.ensure_room(steady_ms):
             return False
         count = min(ENQUEUED_PER_STEP, high - at)
         done = 0
-        while done < count and files.ready(steady_ms):
+        while done < count and files.ensure_room(steady_ms):
             next_one = QueueOffset(at + done)
             taken = self._put_many(next_one, count - done, now_ms)
             if not taken:
@@ -503,7 +503,7 @@ class Timers:
         kept.saved = kept.safe
         if steady_ms >= self._expire_due_ms:
             self._expire_due_ms = steady_ms + EXPIRE_MS
-            self._files.expire()
+            self._files.expire_first_file()
         wanted = self._checkpoint()
         if wanted[:4] != self._files.checkpoint[:4] or self._files.is_rewound:
             self._files.save(wanted)

@@ -333,7 +333,7 @@ class WheelReader:
         """Begin to take out a slot, or the rest of it."""
         floor = self._parts.pop(tick, None)
         is_first = floor is None
-        walk = self._files.walk(tick, self._floor(tick) if floor is None else floor, ROOM)
+        walk = self._files.walk_slot(tick, self._floor(tick) if floor is None else floor, ROOM)
         self._waiting.setdefault(tick, 0)
         self._loading = _Loading(tick, walk)
         for position in walk.recalls if is_first else ():

@@ -188,7 +188,7 @@ class AssignmentStore:
     def _save(self, gone: list[str], row: StoredAssignment) -> None:
         """Have the changed row, and the names of dropped rows (`gone`), appended to the file."""
         put = [] if row.name in gone else [row.row()]
-        change = config_changes.change({}, {TABLE: put}, {TABLE: gone})
+        change = config_changes.encode_change({}, {TABLE: put}, {TABLE: gone})
         self._saver.changed(FILE_NAME, self._content, change)
 
     def _content(self) -> Content:

@@ -101,10 +101,10 @@ class ConsumerFilter:
             "expressionType": self.kind,
             "topic": self.topic,
         }
-        lead, name, rest = fastjson.row(self.group, bean, 4).partition(b'"bitPos":')
+        lead, name, rest = fastjson.encode_member(self.group, bean, 4).partition(b'"bitPos":')
         bits, end, rest = rest.partition(b"]")
         # RocketMQ writes an int[] on a single line.
-        return lead + name + fastjson.compact(bits) + end + rest
+        return lead + name + fastjson.strip_layout(bits) + end + rest
 
 
 class FilterTable:
@@ -323,7 +323,7 @@ def _pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[bytes]:
             piece = [b"\n\t\t\t\t" + one.row() for one in filters[at : at + _PIECE]]
             yield between + b",".join(piece)
             between = b","
-        yield b"\n\t\t\t},\n\t\t\t" + fastjson.row("topic", topic, 3) + b"\n\t\t}"
+        yield b"\n\t\t\t},\n\t\t\t" + fastjson.encode_member("topic", topic, 3) + b"\n\t\t}"
         lead = b","
     yield b"\n\t}\n}" if rows else b"{}"
 

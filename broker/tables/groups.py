@@ -357,18 +357,21 @@ class GroupTable:
         if len(put) + len(banned) + len(deleted) > MAX_APPENDED:
             self._saver.changed(FILE_NAME, self._content)
             return
-        rows = [fastjson.compact(one.row()) for one in put]
+        rows = [fastjson.strip_layout(one.row()) for one in put]
         bans = [
-            fastjson.compact(fastjson.row(name, masks, 2))
+            fastjson.strip_layout(fastjson.encode_member(name, masks, 2))
             for name, masks in banned.items()
             if masks is not None
         ]
-        change = config_changes.change(
+        change = config_changes.encode_change(
             {"dataVersion": self.data_version.to_json(), **changed_members},
             {
                 TABLE: rows,
                 BANS: bans,
-                DELETED: [fastjson.compact(fastjson.row(*one, 2)) for one in deleted.items()],
+                DELETED: [
+                    fastjson.strip_layout(fastjson.encode_member(*one, 2))
+                    for one in deleted.items()
+                ],
             },
             {TABLE: gone, BANS: [name for name, masks in banned.items() if masks is None]},
         )

@@ -302,9 +302,11 @@ class TopicTable:
         if len(put) > MAX_APPENDED:
             return self._saver.changed(FILE_NAME, self._content)
         members = {"dataVersion": self.data_version.to_json(), **changed_members}
-        rows = [fastjson.compact(one.row()) for one in put]
+        rows = [fastjson.strip_layout(one.row()) for one in put]
         return self._saver.changed(
-            FILE_NAME, self._content, config_changes.change(members, {TABLE: rows}, {TABLE: gone})
+            FILE_NAME,
+            self._content,
+            config_changes.encode_change(members, {TABLE: rows}, {TABLE: gone}),
         )
 
     def _note_unsaved(self, made: list[str], number: int) -> None:

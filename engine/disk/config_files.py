@@ -20,7 +20,7 @@ from typing import Any
 from turbopump.engine import fastjson
 from turbopump.engine.disk import atomic_replace
 from turbopump.engine.disk.atomic_replace import TEMPORARY
-from turbopump.engine.disk.config_changes import Changes, apply, digest_of
+from turbopump.engine.disk.config_changes import Changes, apply_change, digest_of
 from turbopump.engine.disk.files import Files, sync_parent_folders
 from turbopump.engine.types import StoreError
 
@@ -104,7 +104,7 @@ class ConfigFiles:
             if candidate == name:
                 self._latest.add(name)
                 if not changed:
-                    changes.begin(len(text), digest_of(text))
+                    changes.note_durable_file(len(text), digest_of(text))
             else:
                 self._set_damaged_aside(name)
             self._make_read_durable(path, changes)
@@ -152,7 +152,7 @@ class ConfigFiles:
             atomic_replace.set_aside(files, path, path + BACKUP)
         atomic_replace.replace_with_new(files, path)
         atomic_replace.sync_names(files, path)
-        changes.begin(size, digest.hexdigest().encode())
+        changes.note_durable_file(size, digest.hexdigest().encode())
         changes.remove()
 
     def may_append(self, name: str, size: int) -> bool:
@@ -161,8 +161,8 @@ class ConfigFiles:
         return self._changes_of(name).may_append(size)
 
     def append(self, name: str, changes: Sequence[bytes]) -> None:
-        """Append texts of `config_changes.change` to the changes of a file, durably on return; only
-        after `may_append`. Raises OSError, and then the file must be saved whole."""
+        """Append texts of `config_changes.encode_change` to the changes of a file, durably on
+        return; only after `may_append`. Raises OSError, and then the file must be saved whole."""
         self._changes_of(name).append(changes)
 
     def has_changes(self, name: str) -> bool:
@@ -181,7 +181,7 @@ class ConfigFiles:
         try:
             changed = changes.read(digest_of(text))
             for one in changed:
-                value = apply(value, one)
+                value = apply_change(value, one)
         except (OSError, ValueError) as error:
             raise StoreError(f"{changes.path} cannot be read: {error}") from error
         return value, bool(changed)

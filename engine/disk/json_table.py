@@ -32,7 +32,7 @@ class Row(Protocol):
 
     def row(self) -> bytes:
         """The text `"name":{...}` of the row with its name, indented as in a pretty text whose
-        object has the table as a member (fastjson.row at depth 2)."""
+        object has the table as a member (fastjson.encode_member at depth 2)."""
 
 
 R = TypeVar("R", bound=Row)
@@ -133,10 +133,10 @@ def text_of(members: Mapping[str, Any]) -> Iterator[bytes]:
     for name in sorted(name for name, value in members.items() if value is not None):
         value = members[name]
         if isinstance(value, TableSnapshot):
-            yield lead + fastjson.row(name, {}, 1)[:-1]  # up to its opening brace
+            yield lead + fastjson.encode_member(name, {}, 1)[:-1]  # up to its opening brace
             yield from _table_pieces(value)
         else:
-            yield lead + fastjson.row(name, value, 1)
+            yield lead + fastjson.encode_member(name, value, 1)
         lead = b",\n\t"
     yield b"\n}" if lead.startswith(b",") else b"{}"
 
@@ -157,4 +157,4 @@ def row_texts(names: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
     for at in range(0, len(names), PIECE_ROWS):
         give_way()
         written = b",".join([rows[one].row() for one in names[at : at + PIECE_ROWS]])
-        yield fastjson.compact(written).decode()
+        yield fastjson.strip_layout(written).decode()

@@ -80,9 +80,9 @@ class DiskUse:
         `room` does not count."""
         return self._silent_ms >= SILENT_MS
 
-    def ask(self, paths: Sequence[str]) -> None:
-        """Ask for the room and the times of these files on a disk thread, without waiting; `take`
-        returns the answer. No-op while an answer is outstanding."""
+    def begin_query(self, paths: Sequence[str]) -> None:
+        """Ask for the room and the times of these files on a disk thread, without waiting;
+        `take_report` returns the answer. No-op while an answer is outstanding."""
         if not self._lane.busy:
             self._owed, self._is_void = True, False
             ask = partial(read_disk_report, self._files, self._config, paths)
@@ -94,7 +94,7 @@ class DiskUse:
         if self._owed:
             self._silent_ms += min(passed_ms, TICK_MAX_MS)
 
-    def take(self) -> DiskReport | None:
+    def take_report(self) -> DiskReport | None:
         """Return the disk's answer, once; None if no answer without an error came since the last
         call."""
         is_new, self._is_new = self._is_new, False

@@ -47,7 +47,7 @@ _CRC_AT = 8
 """Position of the body's CRC in a record, after size and magic."""
 
 
-def refusal(
+def size_refusal(
     config: StoreConfig, message: NewMessage, topic: bytes, properties: bytes
 ) -> Appended | None:
     """Return MESSAGE_ILLEGAL or PROPERTIES_SIZE_EXCEEDED with its reason for a message over the

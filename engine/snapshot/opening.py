@@ -146,7 +146,7 @@ def look_at(
     for file in files:
         if file.path.rpartition("/")[2] not in there:
             raise FileNotFoundError(f"{file.path} was removed while the log was looked at")
-    known_epochs = (epochs or Epochs()).within(end)
+    known_epochs = (epochs or Epochs()).limited_to(end)
     return StoreFacts(glance, segments, known_epochs, is_replicated, end, confirmed, last_ms)
 
 

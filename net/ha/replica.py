@@ -423,7 +423,7 @@ class Replica:
         self.state, self._adopting, self._first_frame = State.TRANSFER, None, True
         own = Epochs() if self._empty else self._epochs
         if not self._empty:
-            known = own.cut(self.log_end).adopted(theirs, self.log_end)
+            known = own.cut_at(self.log_end).adopted_from(theirs, self.log_end)
             if known != self._epochs:
                 actions.append(RecordEpochs(known))
             own = known

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from turbopump.engine.keys import BOOLEAN, TEXT, Key, choice, key, keys_of
+from turbopump.engine.keys import BOOLEAN, TEXT, Key, enum_kind, key, keys_of
 from turbopump.net.wire.command import FRAME_MAX
 
 MIB: Final = 1 << 20
@@ -56,7 +56,7 @@ class TlsSettings:
 
     mode: TlsMode = key(
         "tls.server.mode",
-        choice(TlsMode),
+        enum_kind(TlsMode),
         TlsMode.PERMISSIVE,
         "Whether clients may, must or must not use TLS on the port.",
     )
@@ -70,7 +70,7 @@ class TlsSettings:
     )
     need_client_auth: ClientAuth = key(
         "tls.server.need.client.auth",
-        choice(ClientAuth),
+        enum_kind(ClientAuth),
         ClientAuth.NONE,
         "Whether a client is asked for a certificate.",
     )

@@ -42,7 +42,7 @@ def load(body: Buffer | list[memoryview], bounds: JsonBounds = UNBOUNDED) -> Any
     try:
         if len(body) > SMALL_MAX:
             # In pieces even without other work between them, so that other threads can run.
-            return finish(json_steps.load(bytes(body), bounds))
+            return finish(json_steps.load_in_steps(bytes(body), bounds))
         return fastjson.loads(body)
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from None
@@ -70,7 +70,7 @@ def object_in_steps(
     if len(body) <= SMALL_MAX:
         return load_object(body)
     try:
-        value = yield from json_steps.load(bytes(body), bounds)  # type: ignore[arg-type]
+        value = yield from json_steps.load_in_steps(bytes(body), bounds)  # type: ignore[arg-type]
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from None
     return as_object(value)
@@ -212,14 +212,14 @@ def dump_in_steps(value: Any, size_max: int) -> Steps[bytes | None]:
     """Encode like `dump`, in steps; None for more than `size_max` bytes. `value` must not change
     until the last step."""
     try:
-        return (yield from json_steps.dump(value, size_max))
+        return (yield from json_steps.dump_in_steps(value, size_max))
     except ValueError:
         return None
 
 
 def sort_in_steps(values: Iterable[str]) -> Steps[list[str]]:
     """Return a sorted list of texts (by code points), in steps."""
-    return (yield from json_steps.sort(values))
+    return (yield from json_steps.sort_in_steps(values))
 
 
 class KeptBody:

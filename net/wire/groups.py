@@ -124,7 +124,7 @@ class SubscriptionGroupConfig:
         """Return the line of this group in subscriptionGroup.json; it is encoded once, so the
         configuration must not change after the first call. Any thread may call this."""
         if not self._row:
-            self._row = fastjson.row(self.group_name, self.to_json(), 2)
+            self._row = fastjson.encode_member(self.group_name, self.to_json(), 2)
         return self._row
 
     def encode(self) -> bytes:

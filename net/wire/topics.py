@@ -157,14 +157,14 @@ class TopicConfig:
         }
 
     def row(self) -> bytes:
-        """Return the line of this topic in topics.json; `fastjson.compact` turns it into the form
-        of a body.
+        """Return the line of this topic in topics.json; `fastjson.strip_layout` turns it into the
+        form of a body.
 
         The line is encoded once, so the configuration must not change after the first call. Any
         thread may call this.
         """
         if not self._row:
-            self._row = fastjson.row(self.topic_name, self.to_json(), 2)
+            self._row = fastjson.encode_member(self.topic_name, self.to_json(), 2)
         return self._row
 
     def encode(self) -> bytes:

@@ -110,7 +110,7 @@ class AuditedReplica:
     @property
     def epochs(self) -> Epochs:
         """The epoch list, without entries after the end of the log."""
-        return self.labels.epochs.within(LogOffset(self.end))
+        return self.labels.epochs.limited_to(LogOffset(self.end))
 
     def scanned(self, end: int, confirm: int | None) -> "AuditedReplica":
         """Return a copy with the scan's end of the whole records and confirmed end."""

@@ -70,7 +70,7 @@ def plan_scan(options: SourceOptions, query: ScanQuery, location: str) -> list[L
     table = open_store(options, location)
     found = [
         LogPartition(location, part.log_offset, part.base + part.end, part, table.glance)
-        for part in table.split(options.partition_bytes, query, confirmed=options.confirmed)
+        for part in table.split_ranges(options.partition_bytes, query, confirmed=options.confirmed)
     ]
     end = table.confirmed_end if options.confirmed else table.end
     if not found or found[-1].end != end:
@@ -93,12 +93,12 @@ def read_scan(
         yield from read_part(options, schema, query, location, planned)
         return
     table = open_store(options, location)
-    end = None if partition.end is None else table.boundary(partition.end)
-    for part in table.split(
+    end = None if partition.end is None else table.find_boundary(partition.end)
+    for part in table.split_ranges(
         INT64_MAX,
         query,
         confirmed=options.confirmed,
-        start=table.boundary(partition.start),
+        start=table.find_boundary(partition.start),
         end=end,
     ):
         yield from read_part(options, schema, query, location, part)

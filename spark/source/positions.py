@@ -162,7 +162,7 @@ def _common_end_by_epoch(table: LogTable, position: Position) -> LogOffset | Non
 
 def _is_boundary(table: LogTable, at: LogOffset) -> bool:
     """Whether a record begins at `index_at`, or the rest of its file is empty from `index_at`."""
-    behind = table.boundary(at)
+    behind = table.find_boundary(at)
     bases = {segment.base for segment in table.segments}
     return behind == at or (behind in bases and max(b for b in bases if b <= at) < behind)
 

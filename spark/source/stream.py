@@ -104,7 +104,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = self._resume(table, self._position(start, location, table))
             end = max(at, self._readable_end(table))
             if share is not None and at + share < end:
-                end = min(end, table.boundary(at + share))
+                end = min(end, table.find_boundary(at + share))
             if self._last is not None and location in self._last:
                 end = max(at, min(end, self._last[location]))
             offsets[location] = position_at(table, end).encode()
@@ -143,11 +143,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = self._resume(table, position)
             if last <= first:
                 continue
-            for part in table.split(
+            for part in table.split_ranges(
                 self._options.partition_bytes,
                 self._query,
                 confirmed=False,
-                start=table.boundary(first),
+                start=table.find_boundary(first),
                 end=last,
             ):
                 read = position_at(table, part.base + part.end)
@@ -231,7 +231,7 @@ def _start_position(location: str, table: LogTable, value: object) -> Position:
     """Return the position that a user chose for a store; a plain log offset is used as it is."""
     try:
         if isinstance(value, int):
-            return position_at(table, table.boundary(value))
+            return position_at(table, table.find_boundary(value))
         return decode_position(value)
     except BadPosition as error:
         raise BadOption(f"startingOffsets of {location!r}: {error}") from error

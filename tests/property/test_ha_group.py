@@ -49,7 +49,7 @@ class Reign:
     def __init__(self, node: int, epoch: int, members: frozenset[int], set_epoch: int, log) -> None:
         self.node, self.epoch, self.log = node, epoch, log
         start = log.end
-        log.epochs = log.epochs.appended(epoch, start)
+        log.epochs = log.epochs.with_epoch(epoch, start)
         self.state = SyncState(SyncOptions(node), members, set_epoch, start, log.confirm, 0)
         self.state.on_log(start)
         self.sends = PendingSends(
@@ -253,7 +253,7 @@ class Group:
             log.restart()
         else:
             del log.data[end - log.min :]
-            log.epochs, log.confirm = log.epochs.within(LogOffset(end)), min(log.confirm, end)
+            log.epochs, log.confirm = log.epochs.limited_to(LogOffset(end)), min(log.confirm, end)
         self.losses += 1
 
     def step(self) -> None:

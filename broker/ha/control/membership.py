@@ -15,7 +15,7 @@ Differences to RocketMQ, which all keep the wire format:
 * The role is dropped when there is no master, not kept until there is another.
 * A broker whose store takes no messages reports that in its heartbeats (`unfit`), at once: another
   is elected, and no unfit one while there is another (controller/elections.py). A broker
-  whose disk is too slow for senders reports that (`slow`), so that a faster one is elected.
+  whose disk is too slow for senders reports that (`is_sync_slow`), so that a faster one is elected.
 * A term needs an epoch greater than the log's last one. A broker that is named master of an epoch
   that it had before (it restarted before the controllers noticed, or they forgot the group), or
   whose log is damaged, declines (`_decline`): its heartbeats report that it cannot lead until the
@@ -92,7 +92,7 @@ class _Log(Protocol):
         """Health of the store."""
 
     @property
-    def slow(self) -> bool | None:
+    def is_sync_slow(self) -> bool | None:
         """Whether the disk is too slow for senders."""
 
     @property
@@ -355,7 +355,7 @@ class Membership:
             unfit=None if health is StoreHealth.SLOW else health.value or None,
             standing=self._standing.value,
             sync_state_set_epoch=self._known_set_epoch,
-            slow=log.slow,
+            slow=log.is_sync_slow,
         )
         return new_request(RequestCode.BROKER_HEARTBEAT, header)
 

@@ -74,7 +74,7 @@ class FormerLives:
 def known_deletions(broker: BrokerContext) -> dict[str, dict[str, int]]:
     """Return the last deletions that this broker knows, for a peer: under DELETED_TIMES by topic,
     under DELETED by group, each with its time in ms since 1970, 0 if unknown."""
-    times = list(broker.store.deletions.times().items())[-MAX_DELETED_TOPICS:]
+    times = list(broker.store.deletions.deletion_times().items())[-MAX_DELETED_TOPICS:]
     return {DELETED_TIMES: dict(times), DELETED: broker.groups.deletion_times()}
 
 

@@ -331,26 +331,26 @@ class MetadataFollower:
     def _wants_counts(self, now: Following) -> bool:
         """Whether the log was restarted, and this master was not asked for queue counts since."""
         log = self._log
-        return log is not None and log.wants_counts and now.counts_from != log.min
+        return log is not None and log.needs_queue_counts and now.counts_from != log.min
 
     def _take_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
         """Save the queue counts in the master's answer, unless they were requested for another
         begin of the log."""
         log = self._log
-        if log is None or not log.wants_counts or log.min != log_min:
+        if log is None or not log.needs_queue_counts or log.min != log_min:
             return
         counts = answers.idle_queue_counts(table)
         if counts is None:
             if not answers.may_know_idle_counts(table):
-                log.no_counts()
+                log.note_counts_unknown()
             return
-        error = yield log.taking_counts(counts)
+        error = yield log.save_queue_counts(counts)
         if error is not None:
             raise StoreError(f"the queue counts cannot be saved: {error}") from error
 
     def _topics(self, now: Following) -> answers.Steps[None]:
         """Copy the topics, and note the topics that the master deleted."""
-        wants = self._log is not None and self._log.wants_counts
+        wants = self._log is not None and self._log.needs_queue_counts
         now.counts_from = began = self._log.min if self._log is not None else LogOffset(-1)
         table = yield from answers.all_topics(wants)
         if wants:
@@ -373,7 +373,7 @@ class MetadataFollower:
         if not theirs:
             raise BadBody("the broker has no topics: its table is lost")
         deletions, times = self._broker.store.deletions, answers.deletion_times_of(table)
-        former = deletions.ends()
+        former = deletions.former_life_ends()
         # A topic may be deleted twice while nothing is written: the later time counts, and the
         # master's time of a deletion that only the log proved here.
         known = {
@@ -451,7 +451,7 @@ class MetadataFollower:
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
         # Offsets of topics that are restarted are copied once more, after the deletion.
-        now.offsets = None if self._broker.store.deletions.unapplied() else theirs
+        now.offsets = None if self._broker.store.deletions.unapplied_deletions() else theirs
 
     def _adopt_offsets(self, now: Following, theirs: Offsets) -> answers.Steps[bool]:
         """Take over the master's offsets in steps; False if the log was cut meanwhile, so that the
@@ -489,7 +489,7 @@ class MetadataFollower:
             end = yield from answers.log_end()
             timers.adopt(theirs, end)
         response = yield new_request(RequestCode.GET_TIMER_METRICS)
-        timers.metrics.take(answers.object_of_success(response))
+        timers.metrics.replace_counts(answers.object_of_success(response))
 
     def _modes(self, now: Following) -> answers.Steps[None]:
         """Copy the request modes of groups and the last assignments of queues (402)."""
@@ -525,7 +525,11 @@ class MetadataFollower:
         have offsets copied once more."""
         self._apply_deletions(now_ms)
         now = self._following
-        if now is not None and now.offsets is not None and self._broker.store.deletions.unapplied():
+        if (
+            now is not None
+            and now.offsets is not None
+            and self._broker.store.deletions.unapplied_deletions()
+        ):
             now.offsets = None
             now.cuts += 1
 

@@ -425,7 +425,7 @@ def _with_content(
     request: Command, content: Content, fields: dict[str, str] | None = None
 ) -> Command:
     """Build a successful answer with the content of a configuration file as its body."""
-    body = b"".join([fastjson.compact(piece) for piece in content()])
+    body = b"".join([fastjson.strip_layout(piece) for piece in content()])
     return new_response(request, ResponseCode.SUCCESS, body=body, fields=fields)
 
 

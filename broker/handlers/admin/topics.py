@@ -361,9 +361,9 @@ def _all_topics(
         "topicQueueMappingInfoMap": {},
     }
     if DELETED_TOPICS in request.fields and not header.topic_seq:
-        deleted = broker.store.deletions.ends()
+        deleted = broker.store.deletions.former_life_ends()
         body[DELETED_TOPICS] = dict(list(deleted.items())[-MAX_DELETED_TOPICS:])
-        times = broker.store.deletions.times()
+        times = broker.store.deletions.deletion_times()
         body[DELETED_TIMES] = {
             name: times[name] for name in body[DELETED_TOPICS] if times.get(name)
         }

@@ -20,7 +20,7 @@ from turbopump.engine.keys import (
     PORT,
     TEXT,
     Key,
-    between,
+    integer_kind,
     key,
 )
 from turbopump.net.config.idle import IdleKey, idle_keys
@@ -198,7 +198,7 @@ TLS_KEYS: Final = {
     name: _with_alias(one) for name, one in (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).items()
 }
 """Declarations of the keys for TLS, by name, with ALIASES."""
-SECONDS: Final = between(1, INT32_MAX // 1_000)
+SECONDS: Final = integer_kind(1, INT32_MAX // 1_000)
 """Kind of a setting in seconds, at least 1."""
 
 
@@ -264,7 +264,7 @@ class ProxyConfig(NodeConfig):
     )
     max_message_size: int = key(
         "maxMessageSize",
-        between(1, 64 << 20),
+        integer_kind(1, 64 << 20),
         4 << 20,
         "Maximum bytes of a message's body; brokers have their own limit.",
     )

@@ -175,7 +175,7 @@ def test_delta_passes_over_a_batch_that_is_repeated(
     delta: Any, cluster: RunningCluster, store: Path, tmp_path: Path
 ) -> None:
     """A kill between Delta's commit and Spark's own: the batch runs again, and adds nothing."""
-    (code,) = (code for title, code in RECIPES if "delta" in title.lower())
+    (code,) = (code for title, code in RECIPES if "delta" in title.lower_checkpoint())
     for place in ("/data/store", "/data/orders", "/data/seen"):
         code = code.replace(f'"{place}', f'"{store if place == "/data/store" else tmp_path}')
     namespace: dict[str, Any] = {"spark": delta}

@@ -192,7 +192,7 @@ class GroupBroker(Stands, Broker):
             options=self.options,
             shell=lambda events: self.wire,
         )
-        service, self.replicated = replicating.service, store.replicated(clock.wall_ms)
+        service, self.replicated = replicating.service, store.as_replicated(clock.wall_ms)
         service.on_role.insert(0, self._role_changes)
         service.on_role.append(tables.look)
         self.part.on_change.append(self.register)

@@ -222,7 +222,7 @@ def test_where_all_disks_are_slow_no_lead_moves() -> None:
         broker.disk.sync_ms = 2_000
     story.go(60_000)
     assert story.journal.role.epoch == epoch
-    assert story.master.store.slow
+    assert story.master.store.is_sync_slow
     for broker in story.brokers:
         broker.disk.sync_ms = 0
     story.writes()

@@ -121,7 +121,7 @@ def no_epochs_is_a_new_replica(patch: Patch) -> None:
 
 def epoch_without_writes_refused(patch: Patch) -> None:
     """S2: an epoch without writes is not recorded: the next one begins at the same offset."""
-    real = Epochs.appended
+    real = Epochs.with_epoch
 
     def appended(self: Epochs, epoch: int, start: int) -> Epochs:
         if self.entries and start <= self.entries[-1].start:
@@ -183,7 +183,7 @@ def lost_answer_is_a_refusal(patch: Patch) -> None:
 
 def records_written_in_part(patch: Patch) -> None:
     """A replica writes incomplete records."""
-    real = ReceivedBytes.take
+    real = ReceivedBytes.take_writable
 
     def take(self: ReceivedBytes, pieces: list[Any], room: int, file_size: int) -> list[memoryview]:
         waiting, self._held = self._held, b""

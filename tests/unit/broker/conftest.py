@@ -158,7 +158,7 @@ class World:
 
     def save_config(self, changed: Sequence[Property]) -> Deferred[OSError | None]:
         """Record the changes as the node does, without a file."""
-        self.broker.store.config.follow(self.config.store)
+        self.broker.store.config.adopt_live_values(self.config.store)
         self.saved.append([(item.key, item.value) for item in changed])
         later = Deferred[OSError | None]()
         later.resolve(self.save_error)

@@ -33,7 +33,7 @@ class Replicas:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.log = world.broker.store.replicated(world.now_ms, plain=True)
+        self.log = world.broker.store.as_replicated(world.now_ms, plain=True)
         self.leader: DefaultHaLeader
         self._connections = 0
         self.begin()

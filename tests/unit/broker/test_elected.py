@@ -36,7 +36,7 @@ class Elected:
         self.world = world
         self.lease = True
         self.members = members
-        self.log = world.broker.store.replicated(world.now_ms)
+        self.log = world.broker.store.as_replicated(world.now_ms)
         self.leader: Leader
         self._epochs = itertools.count(1)
         world.broker.role.has_lease = lambda: self.lease

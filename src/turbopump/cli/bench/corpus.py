@@ -78,7 +78,7 @@ def _map_dataset(folder: Path) -> tuple[memoryview, memoryview, memoryview]:
         opened = RaggedMmap(folder)
     except (OSError, ValueError, TypeError, struct.error) as error:
         raise UserError(f"{folder} is damaged or cut short: {error}") from None
-    columns = opened.memmap, opened.starts, opened.ends
+    columns = opened.memmap, opened.starts, opened.former_life_ends
     if any(one is None or one.ndim != 1 for one in columns):
         raise UserError(f"{folder} is no list of bodies")
     data, starts, ends = columns

@@ -175,7 +175,7 @@ class Broker:
             flush_disk_type=mode,
         )
         self.store = Store.open(RealFiles(), config, self.disk, self.network.now_ms)
-        self.log = self.store.replicated(self.network.now_ms, plain=not self.options.switches)
+        self.log = self.store.as_replicated(self.network.now_ms, plain=not self.options.switches)
         self.service = HaService(
             self.options,
             self.log,

@@ -87,7 +87,7 @@ class Group:
 
 def copy_log(master: Any, replica: Any) -> None:
     """Copy the master's log to the replica, byte for byte, and confirm it."""
-    source, log = master.broker.store, replica.broker.store.replicated(replica.now_ms)
+    source, log = master.broker.store, replica.broker.store.as_replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     size = source.max_log_offset
     log.append(0, bytes(source._log.view(0, size)), replica.now_ms)

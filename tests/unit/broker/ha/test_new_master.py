@@ -16,7 +16,7 @@ INVISIBLE_MS = 50_000
 def elect(group: Group) -> Any:
     """Copy the master's log to the replica, and make the replica the master."""
     source, replica = group.master.broker.store, group.replica
-    log = replica.broker.store.replicated(replica.now_ms)
+    log = replica.broker.store.as_replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     begin, size = int(log.end), source.max_log_offset
     log.append(begin, bytes(source._log.view(begin, size - begin)), replica.now_ms)
@@ -31,7 +31,7 @@ def elect(group: Group) -> Any:
 
 def confirm(world: Any) -> None:
     """Confirm all that the master has stored."""
-    log = world.broker.store.replicated(world.now_ms)
+    log = world.broker.store.as_replicated(world.now_ms)
     log.confirm_to(log.end, world.now_ms)
 
 
@@ -70,7 +70,7 @@ def test_recalls_hold_over_a_rewind_before_a_term(make_world: Callable[..., Any]
     timers.follow()
     assert timers.status(master.now_ms).offset_behind > 1_500
     master.now_ms += 30_000
-    log = master.broker.store.replicated(master.now_ms)
+    log = master.broker.store.as_replicated(master.now_ms)
     log.to_replica(master.now_ms)
     log.to_master(2, master.now_ms)
     group.lead.lead(2, master.now_ms)

@@ -21,7 +21,7 @@ def group(make_world: Callable[..., Any]) -> Group:
 def follow(group: Group) -> None:
     """Copy the master's log files and tables to the replica."""
     master, replica = group.master, group.replica
-    source, log = master.broker.store, replica.broker.store.replicated(replica.now_ms)
+    source, log = master.broker.store, replica.broker.store.as_replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     for at in range(0, source.max_log_offset, FILE_SIZE):
         size = min(FILE_SIZE, source.max_log_offset - at)

@@ -52,7 +52,7 @@ def test_the_new_master_delivers_the_rest_of_the_old_one(group: Group) -> None:
     send(group.master, b"unknown", TIMER_DELAY_SEC=60)
     follow(group)
     replica = group.replica
-    log = replica.broker.store.replicated(replica.now_ms)
+    log = replica.broker.store.as_replicated(replica.now_ms)
     log.to_master(2, replica.now_ms)
     log.confirm_to(log.end, replica.now_ms)
     group.follower.lead(2, replica.now_ms)
@@ -124,7 +124,7 @@ def test_a_cut_removes_the_units_of_removed_bytes(group: Group) -> None:
     replica = group.replica
     timers = replica.broker.timers
     assert timers._files.queue_offset == 2
-    replica.broker.store.replicated(replica.now_ms).truncate(end, replica.now_ms)
+    replica.broker.store.as_replicated(replica.now_ms).truncate_log(end, replica.now_ms)
     timers.on_truncated()
     assert (timers._files.queue_offset, timers._files.log_end) == (1, 52)
     assert timers.durable.current.queue_offset == 1

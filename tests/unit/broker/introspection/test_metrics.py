@@ -92,7 +92,7 @@ def test_system_topics_are_marked(admin: Any, scrape: Callable[[], Samples]) -> 
 def test_a_store_that_takes_no_messages(admin: Any, scrape: Callable[[], Samples]) -> None:
     assert scrape()["turbopump_store_unfit"] == {(): 0}
     assert "storeUnfit" not in admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
-    admin.broker.store._commit.fail(OSError(errno.EIO, "input/output error"))
+    admin.broker.store._commit.fail_for_good(OSError(errno.EIO, "input/output error"))
     assert scrape()["turbopump_store_unfit"] == {(): 1}
     shown = admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     assert "input/output error" in shown["storeUnfit"]

@@ -86,7 +86,7 @@ def test_the_file_equals_the_table_after_any_changes(table: OffsetTable, seed: i
             assert offset_json(table) == model(table.offsets())
     text = b"".join(table.take()())
     assert json.loads(text) == model(table.offsets())
-    assert json.loads(fastjson.compact(text)) == json.loads(text)
+    assert json.loads(fastjson.strip_layout(text)) == json.loads(text)
     table.save()
     table.load()
     assert offset_json(table) == model(table.offsets())
@@ -94,7 +94,7 @@ def test_the_file_equals_the_table_after_any_changes(table: OffsetTable, seed: i
 
 def test_a_line_is_as_fastjson_writes_it() -> None:
     queues = {0: 5, 10: 1 << 60, 2: 0}
-    row = fastjson.row('T"1@G', {str(queue_id): at for queue_id, at in queues.items()}, 2)
+    row = fastjson.encode_member('T"1@G', {str(queue_id): at for queue_id, at in queues.items()}, 2)
     assert offset_lines._line('T"1@G', queues) == row
 
 

@@ -8,7 +8,7 @@ import pytest
 from turbopump.broker.tables.table_saver import WHOLE_AFTER, Source, TableSaver
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.config_changes import SIZE_MIN, change
+from turbopump.engine.disk.config_changes import SIZE_MIN, encode_change
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.command import Command, new_request, new_response
@@ -181,7 +181,7 @@ def test_a_caller_that_relies_on_a_change_waits_for_it(saver: TableSaver, disk: 
 
 def row(number: int) -> bytes:
     """A change that puts one row."""
-    return change({"n": number}, {"t": [b'"%d":{"n":%d}' % (number, number)]}, {})
+    return encode_change({"n": number}, {"t": [b'"%d":{"n":%d}' % (number, number)]}, {})
 
 
 def rows(count: int) -> dict[str, Any]:
@@ -311,7 +311,7 @@ def test_bytes_written_for_a_change_are_bounded(
         taken += 1
         return of(table)()
 
-    change_of = change({"n": 1}, {"t": [b'"x":{}']}, {}) + b" " * 10_000
+    change_of = encode_change({"n": 1}, {"t": [b'"x":{}']}, {}) + b" " * 10_000
     for _ in range(2 * size // len(change_of)):
         saver.changed(NAME, source, change_of)
         disk.step()

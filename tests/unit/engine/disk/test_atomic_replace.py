@@ -91,7 +91,7 @@ def test_the_epoch_list(linked: tuple[Path, Path]) -> None:
 
     file = opened()
     file.append(2, LogOffset(50))
-    file.fold()
+    file.write_copies()
     file.append(3, LogOffset(60))
     assert opened().epochs == Epochs.from_pairs([(1, 0), (2, 50), (3, 60)])
     assert all(Path(f"{path}{suffix}").is_symlink() for suffix in ("", ".bak", ".changes"))

@@ -166,7 +166,7 @@ def test_r15_no_connection_outlives_its_epoch() -> None:
     log = log_of(500)
     machine = connection_of(log)
     machine.on_bytes(Ack(100).encode(), 0)
-    log.epochs = log.epochs.appended(2, 500)
+    log.epochs = log.epochs.with_epoch(2, 500)
     late = machine.on_bytes(Ack(500).encode(), 0)
     assert late == [Close("the epoch changed")]  # and the acknowledgement does not count
     again = connection_of(log)
@@ -179,7 +179,7 @@ def test_r15_no_connection_outlives_its_epoch() -> None:
 def test_the_epoch_change_is_noticed_by_a_tick_too() -> None:
     log = log_of(500)
     machine = connection_of(log)
-    log.epochs = log.epochs.appended(2, 500)
+    log.epochs = log.epochs.with_epoch(2, 500)
     assert machine.on_tick(1) == [Close("the epoch changed")]
 
 

@@ -60,7 +60,7 @@ class Group:
             is_batch_topic="Batch".__eq__,
             delay_levels_ms=[1000, 5000, 10_000],
         )
-        self.logs[name] = store.replicated(NOW_MS)
+        self.logs[name] = store.as_replicated(NOW_MS)
 
     def elect(self, name: str, epoch: int = 0) -> None:
         """Make a different broker the master; all others receive its epoch list."""

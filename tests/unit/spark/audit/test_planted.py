@@ -121,7 +121,7 @@ def test_an_acknowledged_message_is_missing(make: Make) -> None:
     point = group.logs["a"].end
     lost = group.send()
     group.elect("b")
-    group.logs["a"].truncate(point, 0)
+    group.logs["a"].truncate_log(point, 0)
     record_epochs(group.logs["a"], group.logs["b"].epochs)
     group.write(1, queue_id=lost.queue_id, body=b"another one")
     group.stop()

@@ -26,7 +26,7 @@ Write = Callable[[Store, Replicated], None]
 def written(root: Path, *steps: Write) -> LogTable:
     """The table of a replicated store after some steps."""
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         for step in steps:
             step(store, replicated)
     return open_table(str(root))
@@ -47,7 +47,7 @@ def confirm(_store: Store, replicated: Replicated) -> None:
 def cut_at(log_offset: int) -> Write:
     def run(_store: Store, replicated: Replicated) -> None:
         replicated.to_replica(NOW_MS)
-        replicated.truncate(log_offset, NOW_MS)  # type: ignore[arg-type]
+        replicated.truncate_log(log_offset, NOW_MS)  # type: ignore[arg-type]
 
     return run
 

@@ -557,7 +557,7 @@ def test_progress_of_deliveries_is_the_furthest_one(make: Callable[..., Bench]) 
 def test_progress_of_a_longer_log_is_left(make: Callable[..., Bench]) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     slave.world.broker.delay.durable.current = {1: QueueOffset(7)}
-    log = slave.world.broker.store.replicated(slave.world.now_ms, plain=True)
+    log = slave.world.broker.store.as_replicated(slave.world.now_ms, plain=True)
     log.to_master(-1, slave.world.now_ms)
     slave.world.broker.store.append(NewMessage("T", 0, b"x", b""), slave.world.now_ms)
     master.connections.hosts = ["10.0.0.2"]

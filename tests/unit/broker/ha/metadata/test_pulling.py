@@ -382,7 +382,10 @@ def test_the_next_life_of_a_deleted_topic_is_read_whole(group: Group) -> None:
         first = store.record_of(store.units("T", 0, 0, 1)[0])
         assert first is not None
         assert first.queue_offset == 0
-    assert replica.broker.store.deletions.ends() == master.broker.store.deletions.ends()
+    assert (
+        replica.broker.store.deletions.former_life_ends()
+        == master.broker.store.deletions.former_life_ends()
+    )
     replica.close()
     replica.open()
     assert replica.broker.store.max_queue_offset("T", 0) == 2
@@ -395,7 +398,7 @@ def test_a_deletion_waits_for_the_log(group: Group) -> None:
         put(master)
     master.ask_fields(215, {"topic": "T"})
     group.round()
-    assert replica.broker.store.deletions.ends() == {}
+    assert replica.broker.store.deletions.former_life_ends() == {}
     copy_log(master, replica)
     assert replica.broker.store.max_queue_offset("T", 0) == 3
     group.follower.tick(replica.now_ms, replica.steady_ms)
@@ -451,7 +454,7 @@ def test_an_operator_deletes_nothing_of_a_replica(
     group.replica.broker.role.end(1)
     assert group.replica.ask_fields(code, fields).code == 0
     assert group.replica.broker.store.max_queue_offset("T", 0) == 1
-    assert group.replica.broker.store.deletions.ends() == {}
+    assert group.replica.broker.store.deletions.former_life_ends() == {}
 
 
 # Roles

@@ -331,14 +331,8 @@ class Store(StoreReader):
         StoreError."""
         assert self._replicated is None, "it is replicated"
         if self._log.tail.limit != UNLIMITED:
-            Replicated(
-                self._parts,
-                self._commit,
-                self._retention,
-                self._disk,
-                self._run_dispatch,
-                plain=True,
-            ).to_master(NO_EPOCH, now_ms)
+            group = (self._parts, self._commit, self._retention, self._disk, self._run_dispatch)
+            Replicated(*group, plain=True).to_master(NO_EPOCH, now_ms)
             self.pending.ask_for(1)
 
     def make_pulls(self, commit: Commit) -> Pulls:

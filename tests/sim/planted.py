@@ -86,7 +86,7 @@ def checkpoint_before_data(patch: Patch) -> None:
             return found
 
         with patch.context() as inside:
-            inside.setattr(DirtyFiles, "plan", early)
+            inside.setattr(DirtyFiles, "plan_sync", early)
             return begin(self, last)
 
     patch.setattr(Checkpointer, "_begin_round", planted)
@@ -163,14 +163,16 @@ def acknowledged_before_sync(patch: Patch) -> None:
         later.resolve(PutStatus.PUT_OK)
         return later
 
-    patch.setattr(GroupCommit, "wait", wait)
+    patch.setattr(GroupCommit, "wait_until_safe", wait)
 
 
 def abort_file_ignored(patch: Patch) -> None:
     """Each start trusts the files as after a clean stop."""
     real = recovery._plan_recovery
     patch.setattr(
-        recovery, "_survey", lambda parts, saved, clean, *rest: real(parts, saved, True, *rest)
+        recovery,
+        "_plan_recovery",
+        lambda parts, saved, clean, *rest: real(parts, saved, True, *rest),
     )
 
 
@@ -218,7 +220,7 @@ def failed_sync_retried(patch: Patch) -> None:
         self.failed = None
         real(self)
 
-    patch.setattr(GroupCommit, "start", start)
+    patch.setattr(GroupCommit, "start_sync", start)
 
 
 def failed_sync_forgotten_by_a_restart(patch: Patch) -> None:
@@ -290,7 +292,9 @@ def changes_of_any_file(patch: Patch) -> None:
     """Changes count beside whatever file is there."""
     patch.setattr(config_files, "digest_of", lambda text: b"0" * 32)
     real = Changes.note_durable_file
-    patch.setattr(Changes, "begin", lambda self, size, digest: real(self, size, b"0" * 32))
+    patch.setattr(
+        Changes, "note_durable_file", lambda self, size, digest: real(self, size, b"0" * 32)
+    )
     patch.setattr(Changes, "remove", lambda self: None)
 
 

@@ -136,7 +136,7 @@ class _Job:
             result = error
         self._meter.run("called back by the disk", lambda: self._done(result))
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         """The loop waits for the disk's thread."""
         if self._work is not None:
             self._meter.wait()

@@ -199,7 +199,7 @@ def stops_with_its_lead(patch: Patch) -> None:
 
 def slow_syncs_are_not_reported(patch: Patch) -> None:
     """F22: a master whose disk takes seconds for each sync keeps its lead."""
-    patch.setattr(GroupCommit, "slow", property(lambda self: None))
+    patch.setattr(GroupCommit, "is_sync_slow", property(lambda self: None))
 
 
 BUGS: dict[Plant, tuple[str, ...]] = {

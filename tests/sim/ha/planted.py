@@ -115,7 +115,7 @@ def no_epochs_is_a_new_replica(patch: Patch) -> None:
         else:
             real(self, reply, actions, now_ms)
 
-    patch.setattr(EpochFile, "_distrust", distrust)
+    patch.setattr(EpochFile, "_mark_unproven", distrust)
     patch.setattr(Replica, "_adopt_reply", meet)
 
 
@@ -128,7 +128,7 @@ def epoch_without_writes_refused(patch: Patch) -> None:
             return self
         return real(self, epoch, start)
 
-    patch.setattr(Epochs, "appended", appended)
+    patch.setattr(Epochs, "with_epoch", appended)
 
 
 def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
@@ -191,7 +191,7 @@ def records_written_in_part(patch: Patch) -> None:
         rest, self._held = self._held, b""
         return [*whole, memoryview(rest)]
 
-    patch.setattr(ReceivedBytes, "take", take)
+    patch.setattr(ReceivedBytes, "take_writable", take)
 
 
 def text_that_ends_in_zeros_is_cut(patch: Patch) -> None:

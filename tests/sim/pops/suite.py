@@ -187,7 +187,7 @@ class Run(BrokerLives):
         if not self._parts.is_saving_offsets:
             self._parts.save_offsets()
         for job in self.work.jobs[before:]:
-            job.finish()
+            job.wait_and_report()
         if self.rng.random() < 0.3:
             self.disk.cut_after = 0
 

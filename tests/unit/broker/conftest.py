@@ -45,7 +45,7 @@ class SteeredJob:
         self._work: Callable[[], Any] | None = work
         self._done = done
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         work, self._work = self._work, None
         if work is None:
             return
@@ -67,7 +67,7 @@ class SteeredDisk:
         job = SteeredJob(work, done)
         makes_file = getattr(getattr(work, "func", None), "__name__", "") == "_create"
         if self._held is None or makes_file:
-            job.finish()
+            job.wait_and_report()
         else:
             self._held.append(job)
         return job
@@ -77,7 +77,7 @@ class SteeredDisk:
 
     def release(self) -> None:
         while self._held:
-            self._held.pop(0).finish()
+            self._held.pop(0).wait_and_report()
         self._held = None
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ INTERVAL_MS = 100
 
 
 class _Done:
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         return
 
 

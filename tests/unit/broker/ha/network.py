@@ -276,7 +276,7 @@ class HeldDisk(InlineDisk):
         self.holds_files = False
         files, self._files = self._files, []
         for job in files:
-            job.finish()
+            job.wait_and_report()
 
     def hold(self) -> None:
         self._held = []
@@ -284,14 +284,14 @@ class HeldDisk(InlineDisk):
     def release(self) -> None:
         held, self._held = self._held or [], None
         for job in held:
-            job.finish()
+            job.wait_and_report()
 
 
 class _HeldJob:
     def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._parts: tuple[Callable[[], Any], Callable[[Any], None]] | None = (work, done)
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         parts, self._parts = self._parts, None
         if parts is not None:
             InlineDisk().submit(*parts)

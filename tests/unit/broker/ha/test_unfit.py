@@ -179,7 +179,7 @@ class TestFitness:
         """An older controller takes an unknown word in `unfit` for a failed store."""
         member = master(make)
         for slow in (True, False, None):
-            monkeypatch.setattr(GroupCommit, "slow", slow)
+            monkeypatch.setattr(GroupCommit, "is_sync_slow", slow)
             member.script.beats.clear()
             member.pass_time(100 if slow else 1000)
             reported = None if slow is None else str(slow).lower()
@@ -260,7 +260,7 @@ class TestHandingOver:
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one, _two = pair(make)
-        monkeypatch.setattr(GroupCommit, "slow", True)
+        monkeypatch.setattr(GroupCommit, "is_sync_slow", True)
         one.pass_time(1000)
         assert unfit(one) is None and one.membership.has_successor
         one.membership.retire()

@@ -103,7 +103,7 @@ def test_a_store_whose_disk_is_slow(
 ) -> None:
     assert scrape()["turbopump_store_slow"] == {(): 0}
     assert "storeSlow" not in admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
-    monkeypatch.setattr(GroupCommit, "slow", True)
+    monkeypatch.setattr(GroupCommit, "is_sync_slow", True)
     found = scrape()
     assert (found["turbopump_store_slow"], found["turbopump_store_unfit"]) == ({(): 1}, {(): 0})
     assert admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]["storeSlow"] == "true"

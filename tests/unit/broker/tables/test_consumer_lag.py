@@ -40,8 +40,8 @@ def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         (Lookup, "units"),
         (Lookup, "read"),
         (Lookup, "_time_of"),
-        (CommitLog, "record"),
-        (CommitLog, "view"),
+        (CommitLog, "read_record"),
+        (CommitLog, "view_bytes"),
     ):
         monkeypatch.setattr(owner, name, read)
 

@@ -154,7 +154,7 @@ def test_many_queues_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         if not work.jobs:
             break
-        work.jobs[0].finish()
+        work.jobs[0].wait_and_report()
         seen.append(len(store.queue_ids("going")))
     assert result.value is None
     assert seen == [3, 1, 0, 0]
@@ -276,7 +276,7 @@ def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
     names."""
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
-    work.jobs[0].finish()
+    work.jobs[0].wait_and_report()
     work.jobs[0].run()
     assert store.topics() == ["kept"]
     store.deletions.in_progress.clear()

@@ -310,7 +310,7 @@ def test_a_look_from_before_a_cut_says_nothing(stores: Any, held_disk: Any, put:
     store.tick(NOW_MS)
     held_disk.drain()
     store.tick(NOW_MS + 2_000)
-    [job] = [one for one in held_disk.jobs if getattr(one._work, "__name__", "") == "find"]
+    [job] = [one for one in held_disk.jobs if getattr(one._work, "__name__", "") == "list_folder"]
     held_disk.jobs.remove(job)
     store.truncate(LogOffset(0), NOW_MS)
     job._work = dict  # the query found no file, because they were being made again

@@ -313,7 +313,7 @@ class TestInnerBatches:
         reads: list[int] = []
         batches = store._batches
         unit = batches.read_unit
-        monkeypatch.setattr(batches, "unit", lambda *place: reads.append(1) or unit(*place))
+        monkeypatch.setattr(batches, "read_unit", lambda *place: reads.append(1) or unit(*place))
         for time_ms in range(120):
             reads.clear()
             lower = [at for at, when in zip(begins, times, strict=True) if when >= time_ms]

@@ -112,7 +112,7 @@ class BrokerNode:
         self._clock = now_ms
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
-        self._store_reopen = StoreReopen(self._begin, self._end)
+        self._store_reopen = StoreReopen(self._start_parts, self._stop_parts)
         self._runs = False
         self._client: Client
         self._calls: Calls
@@ -159,9 +159,9 @@ class BrokerNode:
         or StoreError; then nothing runs and nothing was lost. May be cancelled: a long recovery
         ends within a second or so, and the next start continues from there.
         """
-        await self._begin()
+        await self._start_parts()
 
-    async def _begin(self) -> None:
+    async def _start_parts(self) -> None:
         """Do the work of `start`; if it fails, the parts made so far are released."""
         self._loop = asyncio.get_running_loop()
         self._client = Client(self._now_ms, options=RemotingOptions(tls=self._config.client_tls))
@@ -191,18 +191,18 @@ class BrokerNode:
             parts.push_async_callback(self._client.close)
             parts.push_async_callback(self._calls.stop)
             parts.push_async_callback(self._stop_replication)
-            self._build()
+            self._make_parts()
             await self._wait_until_saved()
             await self._start_replication()
-            await self._listen(parts)
-            parts.pop_all()  # from here on `_end` releases them
+            await self._open_ports(parts)
+            parts.pop_all()  # from here on `_stop_parts` releases them
         logger.info("broker %s serves at %s", self._config.broker_name, self._address)
         self._runs = True
         try:
             self._tick()
             await self._name_servers.await_first_registrations()
         except BaseException:
-            await self._end()
+            await self._stop_parts()
             raise
 
     async def stop(self) -> None:
@@ -215,9 +215,9 @@ class BrokerNode:
                 await value_of(self._replicating.hand_over())
         finally:
             if self._runs:
-                await self._end()
+                await self._stop_parts()
 
-    async def _end(self) -> None:
+    async def _stop_parts(self) -> None:
         """Do the work of `stop`: stop serving, replication and connections, then close the
         store."""
         self._runs, self.context.shutting_down = False, True
@@ -266,7 +266,7 @@ class BrokerNode:
         finally:
             self._disk.wait_until_idle()
             self.context.filters.save()
-            self._saver.finish()  # retries failed writes
+            self._saver.begin_last_writes()  # retries failed writes
             self._config_disk.wait_until_idle()  # waits for writes in progress
             self.context.offsets.save()
 
@@ -311,7 +311,7 @@ class BrokerNode:
     async def _wait_until_saved(self) -> None:
         """Wait until the changes that the start made to the tables are on disk; raises
         StartError."""
-        error = await value_of(self._saver.saved())
+        error = await value_of(self._saver.when_saved())
         if error is not None:
             raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
 
@@ -324,7 +324,7 @@ class BrokerNode:
             raise result
         return result
 
-    def _build(self) -> None:
+    def _make_parts(self) -> None:
         """Make the broker's parts and load their tables; raises ConfigError."""
         ip = pack_ip(self._ip, 0)[:-4]
         runtime = BrokerRuntime(
@@ -357,7 +357,7 @@ class BrokerNode:
 
     async def _start_replication(self) -> None:
         """Make and start replication, if the broker replicates; raises StartError, StoreError."""
-        if not self._config.replication.replicates:
+        if not self._config.replication.needs_replication:
             self._store.stand_alone(self._now_ms())
             return
         calls, options = Calls(self._client, renews=True), options_of(self._config)
@@ -398,7 +398,7 @@ class BrokerNode:
         self.context.pop.waiters.release_all()
         self._register_topics([])
 
-    async def _listen(self, parts: AsyncExitStack) -> None:
+    async def _open_ports(self, parts: AsyncExitStack) -> None:
         """Open the ports and make the parts that need the address; `parts` releases them at the
         end. Raises StartError."""
         config = self._config
@@ -476,7 +476,7 @@ class BrokerNode:
             now_ms=self._now_ms,
         )
         front = GrpcFront(self.context, backend)
-        if not front.begin():
+        if not front.begin_accepting():
             return None
         self._grpc = front
         return front.server if config.grpc_at_listen_port else None
@@ -526,18 +526,18 @@ class BrokerNode:
             run_logging_errors(self._replicating.tick, "replication's tick")
             look_ms = self._replicating.master_search_ms
             if look_ms is not None:
-                self._periodic.every("master", look_ms, lambda: self._register_topics([]))
+                self._periodic.run_every("master", look_ms, lambda: self._register_topics([]))
         run_logging_errors(self._periodic.tick, "the broker's duties")
         look_up_ms = self._config.fetch_namesrv_addr_interval_ms
-        self._periodic.every("the look-up of name servers", look_up_ms, self._lookup.begin)
+        self._periodic.run_every("the look-up of name servers", look_up_ms, self._lookup.begin)
         run_logging_errors(self._name_servers.tick, "the registration")
         replication = self._config.replication
         if replication.enable_slave_acting_master:
             beat = partial(
                 self._name_servers.send_heartbeats, replication.send_heartbeat_timeout_ms
             )
-            self._periodic.every("heartbeats", replication.broker_heartbeat_interval_ms, beat)
-        self._periodic.every("saves", SAVER_TICK_MS, self._saver.tick)
+            self._periodic.run_every("heartbeats", replication.broker_heartbeat_interval_ms, beat)
+        self._periodic.run_every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _save_config(self, changed: Sequence[Property]) -> Deferred[OSError | None]:
         """Apply a changed configuration at once, and write it to its file; resolves to None when it
@@ -566,7 +566,7 @@ class BrokerNode:
     def _register_topics(self, names: Sequence[str]) -> Deferred[None]:
         """Register topics at all name servers ([]: all topics); resolves when they have them or are
         not waited for."""
-        return self._name_servers.changed(names)
+        return self._name_servers.register_changed(names)
 
     def _register_without_wait(self, names: list[str]) -> None:
         """Register topics at all name servers, without waiting."""

@@ -556,12 +556,12 @@ class BrokerConfig(NodeConfig):
         return parse_delay_levels(self.message_delay_level)
 
     @property
-    def writable(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether brokerPermission allows sends now."""
         return bool(self.broker_permission & PERM_WRITE)
 
     @property
-    def readable(self) -> bool:
+    def is_readable(self) -> bool:
         """Whether brokerPermission allows pulls and pops now."""
         return bool(self.broker_permission & PERM_READ)
 
@@ -582,11 +582,11 @@ class BrokerConfig(NodeConfig):
     def check(self, before: NodeConfig) -> list[str]:
         """Check the keys of replication; returns warnings if they differ from `before`. Raises
         ConfigError."""
-        contradiction = self.replication.contradiction(self.broker_id)
+        contradiction = self.replication.find_contradiction(self.broker_id)
         if contradiction is not None:
             raise ConfigError(contradiction)
         assert isinstance(before, BrokerConfig)
-        return self.replication.remarks() if self.replication != before.replication else []
+        return self.replication.list_warnings() if self.replication != before.replication else []
 
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:

@@ -332,7 +332,7 @@ class ReplicationConfig:
         """Whether a starting master must first contact its replicas (RIP-32: pre-online): with
         enableSlaveActingMaster, without skipPreOnline, if the master is fixed."""
         acts = self.enable_slave_acting_master and not self.skip_pre_online
-        return acts and not self.is_slave and not self.switches
+        return acts and not self.is_slave and not self.has_elections
 
     @property
     def is_elected(self) -> bool:
@@ -347,7 +347,7 @@ class ReplicationConfig:
         return self.broker_role is BrokerRole.SLAVE and not self.is_elected
 
     @property
-    def switches(self) -> bool:
+    def has_elections(self) -> bool:
         """Whether the master may change at run time (AutoSwitch HA: haGroupFile or controllers)
         instead of being fixed by brokerRole."""
         return bool(self.ha_group_file) or self.is_elected
@@ -355,16 +355,16 @@ class ReplicationConfig:
     @property
     def all_ack(self) -> bool:
         """Whether every member of the SyncStateSet must have a message before it is acknowledged:
-        allAckInSyncStateSet, or by default `switches`."""
+        allAckInSyncStateSet, or by default `has_elections`."""
         asked = self.all_ack_in_sync_state_set
-        return self.switches if asked is None else asked
+        return self.has_elections if asked is None else asked
 
     @property
-    def replicates(self) -> bool:
+    def needs_replication(self) -> bool:
         """Whether the broker needs a port or connection for replication: every broker but an
         ASYNC_MASTER with a fixed role, without haListenPort and without enableSlaveActingMaster,
         whose readers see its messages at once."""
-        if self.broker_role is not BrokerRole.ASYNC_MASTER or self.switches:
+        if self.broker_role is not BrokerRole.ASYNC_MASTER or self.has_elections:
             return True
         if self.enable_slave_acting_master:
             return True
@@ -373,10 +373,10 @@ class ReplicationConfig:
     @property
     def sends_wait_for_replicas(self) -> bool:
         """Whether sends wait for replicas while this broker is the master: SYNC_MASTER, or
-        `switches`."""
-        return self.switches or self.broker_role is BrokerRole.SYNC_MASTER
+        `has_elections`."""
+        return self.has_elections or self.broker_role is BrokerRole.SYNC_MASTER
 
-    def contradiction(self, broker_id: int) -> str | None:
+    def find_contradiction(self, broker_id: int) -> str | None:
         """The first contradiction between these settings and `broker_id` (brokerId), as a sentence
         for the operator; None without a contradiction."""
         role = self.broker_role.value
@@ -393,7 +393,7 @@ class ReplicationConfig:
             return self._contradiction_of_elected()
         if broker_id == NO_ID_YET:
             return "brokerId=-1: only a controller gives ids (enableControllerMode=true)"
-        if self.switches:
+        if self.has_elections:
             return (
                 None
                 if broker_id
@@ -448,7 +448,7 @@ class ReplicationConfig:
             )
         return None
 
-    def remarks(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Warnings for the operator, a sentence each, about settings that are allowed but probably
         unintended; [] without any."""
         if self.lock_in_strict_mode and not self.enable_slave_acting_master:

@@ -168,8 +168,8 @@ def broker_config(
         )
     items += _broker_id_of_role(given)
     _check_replicas(given)
-    if _number(given, "haListenPort", 0) > 0:
-        port = _number(given, "listenPort", DEFAULT_BROKER_PORT)
+    if _read_number(given, "haListenPort", 0) > 0:
+        port = _read_number(given, "listenPort", DEFAULT_BROKER_PORT)
         items.append(Property("haListenPort", str(port + 1 if port > 0 else 0)))
     warnings: list[str] = []
     for item in container.name_server_properties:
@@ -190,7 +190,7 @@ def _broker_id_of_role(given: dict[str, str]) -> list[Property]:
         return []
     if given.get("brokerRole") != BrokerRole.SLAVE.name:
         return [Property("brokerId", "0")]
-    if _number(given, "brokerId", 0) <= 0:
+    if _read_number(given, "brokerId", 0) <= 0:
         raise AddRefused("slave broker id must be > 0")
     return []
 
@@ -199,13 +199,14 @@ def _check_replicas(given: dict[str, str]) -> None:
     """Raise AddRefused if totalReplicas, inSyncReplicas and minInSyncReplicas contradict each
     other."""
     total, in_sync, least = (
-        _number(given, name, 1) for name in ("totalReplicas", "inSyncReplicas", "minInSyncReplicas")
+        _read_number(given, name, 1)
+        for name in ("totalReplicas", "inSyncReplicas", "minInSyncReplicas")
     )
     if total < in_sync or total < least or in_sync < least:
         raise AddRefused("invalid replicas number")
 
 
-def _number(given: dict[str, str], name: str, default: int) -> int:
+def _read_number(given: dict[str, str], name: str, default: int) -> int:
     """The number in setting `name`, `default` without the setting; raises ConfigError like the key
     itself if the text is no number."""
     text = given.get(name, str(default))

@@ -66,7 +66,7 @@ class ContainerRequests:
         """Add the handlers of 902, 903, 25 and 26, and the audit of changes, to `table`."""
         table.add(RequestCode.ADD_BROKER, self._add)
         table.add(RequestCode.REMOVE_BROKER, self._remove)
-        table.add(RequestCode.UPDATE_BROKER_CONFIG, self._update)
+        table.add(RequestCode.UPDATE_BROKER_CONFIG, self._update_config)
         table.add(RequestCode.GET_BROKER_CONFIG, self._get)
         audit(
             table,
@@ -117,7 +117,7 @@ class ContainerRequests:
 
         return begin().map(answered)
 
-    def _update(self, request: Command, peer: Peer, now_ms: int) -> Response:
+    def _update_config(self, request: Command, peer: Peer, now_ms: int) -> Response:
         """Handle 25: either all live keys take effect at once and are saved, or none."""
 
         def saved(error: OSError | None) -> OSError | None:

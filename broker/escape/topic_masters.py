@@ -58,7 +58,7 @@ class Neighbour(Protocol):
     def address(self) -> str:
         """The address for clients, `host:port`."""
 
-    def queues(self, topic: str) -> int:
+    def writable_queue_count(self, topic: str) -> int:
         """Return the number of the topic's queues at this master that take messages now; 0 for an
         unknown topic, or if the broker is no longer a master."""
 
@@ -71,7 +71,7 @@ def local_master_of(neighbours: Sequence[Neighbour], topic: str, own_name: str) 
     """Return the first master of another group in this process that takes messages of the topic
     (RocketMQ: BrokerContainer.peekMasterBroker, which ignores the topic)."""
     for one in neighbours:
-        if one.name != own_name and (count := one.queues(topic)) > 0:
+        if one.name != own_name and (count := one.writable_queue_count(topic)) > 0:
             return Master(one.name, one.address, count)
     return None
 

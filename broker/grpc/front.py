@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 class GrpcFront:
     """The gRPC server of a broker with its services: messaging, health, reflection. Loop thread
-    only; call `begin`, then perhaps `start`, at last `stop`."""
+    only; call `begin_accepting`, then perhaps `start`, at last `stop`."""
 
     def __init__(self, broker: BrokerContext, backend: BrokerRequestBackend) -> None:
         self._broker = broker
@@ -38,14 +38,14 @@ class GrpcFront:
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
         reflection = Reflection((SERVICE, HEALTH), partial(files, names))
         plain = SimpleCalls(broker, self._messaging)
-        lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
+        lane = GrpcLane(plain.find_native_lane, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
         self.server = GrpcServer(methods | reflection.methods, tls=broker.config.tls, lane=lane)
         """The server to which the broker's own port passes gRPC connections."""
         self.address = ""
         """Address `host:port` for clients, by brokerIP1; empty before `start`; the owner may set
         another."""
 
-    def begin(self) -> bool:
+    def begin_accepting(self) -> bool:
         """Begin to accept gRPC at the broker's own port, and return True. False if the gRPC library
         is missing: a warning is logged, and gRPC stays off."""
         reason = why_no_grpc()

@@ -50,7 +50,7 @@ class DefaultHaLeader(MasterTerm):
         )
         return LeaderStatus(replicas)
 
-    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+    def _make_machine(self, connection: int, now_ms: int) -> MasterSide:
         """Make the state machine of a replica's new connection, and begin to measure the replica's
         lag."""
         self._behind[connection] = ReplicationLag(now_ms)
@@ -71,6 +71,6 @@ class DefaultHaLeader(MasterTerm):
         for behind in self._behind.values():
             behind.on_tick(self._log.end, now_ms)
 
-    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+    def _confirmed_end(self, log_end: LogOffset) -> LogOffset:
         """Return `log_end`: readers need not wait for replicas."""
         return log_end

@@ -156,7 +156,7 @@ class Transport(Protocol):
         `on_writable` is called, or if the connection is gone. Views of the log must not be changed
         until they are sent, or the connection is closed."""
 
-    def pause(self, connection: int, paused: bool) -> None:
+    def set_paused(self, connection: int, paused: bool) -> None:
         """Stop (`paused`) or resume reading. No error if the connection is gone."""
 
     def close(self, connection: int) -> None:

@@ -79,7 +79,7 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
         generation,
         kept,
     )
-    later = broker.assignments.answer(query)
+    later = broker.assignments.answer_query(query)
     # The answer does not promise that the tables it changed are already saved.
     broker.saver.promise_nothing()
     if later.done:

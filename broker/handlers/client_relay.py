@@ -100,7 +100,7 @@ def push_reset(
 def _running_info(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Response:
     """Handle 307: return the client's own answer about its state."""
     header = read_header(GetConsumerRunningInfoRequest, request.fields)
-    return _relay(broker, request, header.consumer_group, header.client_id, {}, b"")
+    return _relay_to_client(broker, request, header.consumer_group, header.client_id, {}, b"")
 
 
 def _consume_directly(
@@ -119,10 +119,10 @@ def _consume_directly(
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     added = {"brokerName": broker.config.broker_name}
     client_id = header.client_id or ""
-    return _relay(broker, request, header.consumer_group, client_id, added, bytes(record))
+    return _relay_to_client(broker, request, header.consumer_group, client_id, added, bytes(record))
 
 
-def _relay(
+def _relay_to_client(
     broker: BrokerContext,
     request: Command,
     group_name: str,

@@ -108,7 +108,7 @@ def topic_list(topics: Iterable[str], broker_address: str | None = None) -> dict
     return {"brokerAddr": broker_address, "topicList": sorted(topics)}
 
 
-def page(
+def page_of_names(
     names: Iterable[str],
     first: int | None,
     limit: int | None,

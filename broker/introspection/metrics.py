@@ -95,12 +95,12 @@ class CounterSnapshot:
         statistics.set_put_totals(
             store.statistics.put_count_by_topic, store.statistics.put_size_by_topic
         )
-        lags = broker.lags.current()
+        lags = broker.lags.current_lags()
         if len(lags) > MAX_LAGS:
             lags = nlargest(MAX_LAGS, lags, key=lambda lag: lag.messages)
         connections = {
             peer: producer.language
-            for group in broker.producers.all().values()
+            for group in broker.producers.all_producers().values()
             for peer, producer in group.items()
         }
         return cls(
@@ -129,11 +129,11 @@ class CounterSnapshot:
             },
             stored_counts=dict(store.statistics.put_count_by_topic),
             stored_size=store.statistics.total.put_size,
-            delivered_counts=statistics.sums(GROUP_GET_NUMS),
-            delivered_sizes=statistics.sums(GROUP_GET_SIZE),
+            delivered_counts=statistics.sums_by_key(GROUP_GET_NUMS),
+            delivered_sizes=statistics.sums_by_key(GROUP_GET_SIZE),
             system_topics=frozenset(broker.topics.system_topics()),
             producers=Counter(connections.values()),
-            consumers=broker.consumers.connections(),
+            consumers=broker.consumers.count_connections(),
             ha=ha_status(broker),
             lags=lags,
             system_groups=frozenset(
@@ -149,7 +149,7 @@ class CounterSnapshot:
             },
             pops_refused=broker.pop.refused_count,
             waiting_ms=broker.waiting.oldest_ms(),
-            lost_counts=broker.waiting.lost(),
+            lost_counts=broker.waiting.lost_counts(),
             now_ms=now_ms,
         )
 

@@ -48,7 +48,7 @@ async def run_last_writes(
     ended: asyncio.Future[None] = loop.create_future()
     for disk in disks:
         disk.hand_over()
-    thread = LastThread(partial(_finish, work, disks), lambda: _notify_ended(loop, ended))
+    thread = LastThread(partial(_run_then_drain, work, disks), lambda: _notify_ended(loop, ended))
     has_ended, cancelled = await _wait_until_ended(ended, files, disks, limit_ms)
     if not has_ended:
         return False
@@ -91,7 +91,7 @@ async def _wait_until_ended(
     return True, cancelled
 
 
-def _finish(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
+def _run_then_drain(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
     """Run the work, then wait until the disks are idle."""
     try:
         work()

@@ -52,15 +52,15 @@ class AckWatermark:
         self._stored, self._delivered = _ReadableTime(), _ReadableTime()
         self._now_ms = 0
 
-    def forget(self) -> None:
+    def drop_samples(self) -> None:
         """Drop all samples, because the role of this broker changed."""
         self._stored, self._delivered = _ReadableTime(), _ReadableTime()
 
-    def step(self, now_ms: int) -> int:
+    def take_sample(self, now_ms: int) -> int:
         """Take a sample at `now_ms` (epoch ms), and return the settled time: epoch ms up to which
         every acknowledgement can be read, 0 before the first such sample."""
         if now_ms < self._now_ms:
-            self.forget()  # the clock went back: older samples belong to times that come again
+            self.drop_samples()  # the clock went back: older samples belong to times to come
         self._now_ms = now_ms
         store = self._store
         readable = min(store.dispatched_log_offset, store.confirm_log_offset)

@@ -38,7 +38,7 @@ FILE_NAME: Final = "popNotes.json"
 """Name of the file in the broker's configuration folder."""
 POP_NOTES: Final = "popNotes"
 """Field of a request for offsets (43): the number after which notes are requested. In its answer: a
-page of notes (`ActingJournal.page`)."""
+page of notes (`ActingJournal.notes_after`)."""
 RETURN_NUMBER: Final = "returnNumber"
 """Field of the same request: the number of the 906 with which the returned master began to ask; 0
 if a replica asks."""
@@ -212,7 +212,7 @@ class ActingJournal:
         """Return the note of a check point, None if there is no note."""
         return self._rows.get(unique_key(key, CHECK_POINT_TAG))
 
-    def all(self) -> list[JournaledPop]:
+    def all_notes(self) -> list[JournaledPop]:
         """Return all notes, least number first."""
         return list(self._by_number.values())
 
@@ -258,18 +258,18 @@ class ActingJournal:
         known = self.get(check_point.key)
         ack = Acknowledgement(check_point.key, tuple(queue_offsets), is_batch=True)
         if known is not None and set(queue_offsets) <= set(known.acked):
-            return self._saver.saved().map(lambda _error: None)
+            return self._saver.when_saved().map(lambda _error: None)
         now_ms = check_point.revive_ms
         added = self.add_ack(ack, check_point.invisible_ms, revive_queue_id, now_ms)
         return added.map(lambda _status: None)
 
     # On a broker that takes notes over
 
-    def page(self, after: int, return_number: int) -> dict[str, Any]:
+    def notes_after(self, after: int, return_number: int) -> dict[str, Any]:
         """Return a page for a peer: at most PAGE notes with numbers greater than `after`, least
         number first; `read_page` parses it. `return_number` identifies the return of a master that
         asks, and the last page is remembered for `taken_over`; 0: another replica asks."""
-        found = [note for note in self.all() if note.number > after]
+        found = [note for note in self.all_notes() if note.number > after]
         some, is_last = found[:PAGE], len(found) <= PAGE
         if is_last and return_number:
             self._read = return_number, self._number
@@ -280,7 +280,7 @@ class ActingJournal:
             "number": some[-1].number if some else max(after, self._number),
         }
 
-    def take(self, generation: str, notes: Sequence[JournaledPop]) -> bool:
+    def take_notes(self, generation: str, notes: Sequence[JournaledPop]) -> bool:
         """Add the notes of another broker's table with numbers greater than those taken before;
         `notes` begin with the least number. They are merged into known notes, get new numbers, and
         are safe once the saver has saved. Returns False, with nothing added, if they would exceed
@@ -297,20 +297,20 @@ class ActingJournal:
         self._taken[generation] = new[-1].number
         while len(self._taken) > TAKEN_MAX:
             del self._taken[next(iter(self._taken))]
-        self._put([self._merged(note) for note in new])
+        self._put_notes([self._merge_note(note) for note in new])
         return True
 
-    def forget(self, upto: int) -> None:
+    def forget_notes(self, upto: int) -> None:
         """Remove notes with numbers up to `upto`: they are in the master's log, and confirmed. The
         file is written soon."""
-        self._remove([note for note in self.all() if note.number <= upto])
+        self._remove([note for note in self.all_notes() if note.number <= upto])
 
     def drop_taken_over(self, return_number: int) -> None:
         """Remove the notes on the pages that the master of the return `return_number` has read to
         the last page: it serves now, so the notes are safe there. Another return number removes
         nothing."""
         if self._read is not None and self._read[0] == return_number:
-            self.forget(self._read[1])
+            self.forget_notes(self._read[1])
         self._read = None
 
     def set_master_takes(self, *, master_takes: bool) -> None:
@@ -319,7 +319,7 @@ class ActingJournal:
             self.master_takes = master_takes
             self._save([], [])
 
-    def _merged(self, note: JournaledPop) -> JournaledPop:
+    def _merge_note(self, note: JournaledPop) -> JournaledPop:
         """Return the note with the acknowledgements of the known note of its check point added."""
         mine = self.get(note.key)
         if mine is None:
@@ -335,8 +335,8 @@ class ActingJournal:
             self._make_room(now_ms)
         if self._size + _size_of(note) > SIZE_MAX:
             return Deferred.resolved(PutStatus.OS_PAGE_CACHE_BUSY)
-        self._put([note])
-        return self._saver.saved().map(
+        self._put_notes([note])
+        return self._saver.when_saved().map(
             lambda error: PutStatus.PUT_OK if error is None else PutStatus.UNKNOWN_ERROR
         )
 
@@ -346,10 +346,10 @@ class ActingJournal:
         if abs(now_ms - self._looked_ms) < SETTLED_MS // 10:
             return  # each look goes over all notes
         self._looked_ms = now_ms
-        over = [note for note in self.all() if note.is_complete]
+        over = [note for note in self.all_notes() if note.is_complete]
         self._remove([one for one in over if now_ms - one.key.pop_time_ms > SETTLED_MS])
 
-    def _put(self, notes: Sequence[JournaledPop]) -> None:
+    def _put_notes(self, notes: Sequence[JournaledPop]) -> None:
         """Add or replace notes, each with a new number, and have the file written soon."""
         put = []
         for note in notes:
@@ -377,7 +377,7 @@ class ActingJournal:
     def _save(self, rows: list[bytes], gone: list[str]) -> None:
         """Have the changed rows, and the names of removed notes (`gone`), appended to the file."""
         change = config_changes.encode_change(self._members(), {_TABLE: rows}, {_TABLE: gone})
-        self._saver.changed(FILE_NAME, self._content, change)
+        self._saver.save_changed(FILE_NAME, self._content, change)
 
     def _members(self) -> dict[str, Any]:
         """The members of the file besides the notes."""
@@ -394,8 +394,8 @@ class ActingJournal:
 
 
 def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
-    """Parse a page made by `ActingJournal.page`: return (generation, notes, number to continue
-    after; None on the last page). Raises BadBody."""
+    """Parse a page made by `ActingJournal.notes_after`: return (generation, notes, number to
+    continue after; None on the last page). Raises BadBody."""
     members = as_object(value)
     notes = items(members, "notes", JournaledPop.from_json)
     more = None if members.get("isLast") is not False else number(members, "number")

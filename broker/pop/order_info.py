@@ -152,7 +152,7 @@ class OrderedBatches:
                 for queue_id, value in as_object(queues).items():
                     batch = OrderedBatch.from_json(value)
                     if batch is not None:
-                        self._put((topic, group), as_int(queue_id, name), batch)
+                        self._set_batch((topic, group), as_int(queue_id, name), batch)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
@@ -161,11 +161,11 @@ class OrderedBatches:
         visible again; None if there is no batch. Not a copy."""
         return self._table.get((topic, group), {}).get(queue_id)
 
-    def put(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> None:
+    def restore_batch(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> None:
         """Replace the batch of a queue with the state found in the log; without room nothing
         happens."""
         if self.has_room(topic, group, queue_id):
-            self._put((topic, group), queue_id, batch)
+            self._set_batch((topic, group), queue_id, batch)
             self._changed = True
 
     def unacknowledged_count(self, topic: str, group: str, now_ms: int) -> int:
@@ -184,7 +184,7 @@ class OrderedBatches:
         for pair, queues in self._table.items():
             for queue_id, batch in list(queues.items()):
                 if done(*pair, queue_id) > batch.offsets[-1]:
-                    self.clear(*pair, queue_id)
+                    self.remove_batch(*pair, queue_id)
 
     def end_former(self, is_former: Callable[[str, str, int], bool]) -> None:
         """Remove batches given out in a former life: `is_former(topic, group, pop_time_ms)` is
@@ -192,7 +192,7 @@ class OrderedBatches:
         for (topic, group), queues in self._table.items():
             for queue_id, batch in list(queues.items()):
                 if is_former(topic, group, batch.pop_time_ms):
-                    self.clear(topic, group, queue_id)
+                    self.remove_batch(topic, group, queue_id)
 
     def blocked_until_ms(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
@@ -238,7 +238,7 @@ class OrderedBatches:
                 count = before.counts.get(offset, 0) + (not again and offset in known)
                 if count:
                     batch.counts[offset] = count
-        self._put(pair, queue_id, batch)
+        self._set_batch(pair, queue_id, batch)
         self._changed = True
         return {offset: batch.counts.get(offset, 0) for offset in offsets}
 
@@ -269,7 +269,7 @@ class OrderedBatches:
         self._changed = True
         return batch.next_offset()
 
-    def hide(
+    def hide_message(
         self,
         topic: str,
         group: str,
@@ -290,7 +290,7 @@ class OrderedBatches:
 
     def take_back(self, topic: str, group: str, queue_id: int, pop_time_ms: int) -> None:
         """Make the batch of that pop time visible at once, because it reached no consumer; another
-        batch stays. Times set by `hide` stay."""
+        batch stays. Times set by `hide_message` stay."""
         batch = self.get(topic, group, queue_id)
         if batch is not None and batch.pop_time_ms == pop_time_ms:
             batch.invisible_ms = 0
@@ -301,7 +301,7 @@ class OrderedBatches:
         self._table.clear()
         self.size = 0
 
-    def clear(self, topic: str, group: str, queue_id: int) -> None:
+    def remove_batch(self, topic: str, group: str, queue_id: int) -> None:
         """Remove the batch of a queue, if it has one: the group's offset was changed."""
         queues = self._table.get((topic, group), {})
         batch = queues.pop(queue_id, None)
@@ -309,7 +309,7 @@ class OrderedBatches:
             self.size -= batch.size()
             self._changed = True
 
-    def sweep(self, queues_of: Callable[[str, str], int], now_ms: int) -> None:
+    def remove_stale(self, queues_of: Callable[[str, str], int], now_ms: int) -> None:
         """Remove batches given out more than STALE_MS before `now_ms` (epoch ms), and batches of
         queues that do not exist: `queues_of(topic, group)` returns the number of queues, 0 if the
         topic or the group is gone."""
@@ -317,7 +317,7 @@ class OrderedBatches:
             count = queues_of(*pair)
             for queue_id, batch in list(queues.items()):
                 if queue_id >= count or now_ms - batch.given_ms > STALE_MS:
-                    self.clear(*pair, queue_id)
+                    self.remove_batch(*pair, queue_id)
             if not queues:
                 del self._table[pair]
 
@@ -349,7 +349,7 @@ class OrderedBatches:
             }
         }
 
-    def _put(self, pair: Pair, queue_id: int, batch: OrderedBatch) -> None:
+    def _set_batch(self, pair: Pair, queue_id: int, batch: OrderedBatch) -> None:
         """Set the batch of a queue, and count its size."""
         queues = self._table.setdefault(pair, {})
         if queue_id in queues:

@@ -75,16 +75,16 @@ class OrderJournal:
             if self._batches.blocked_until_ms(*queue, None, now_ms):
                 self.write(queue, now_ms)
 
-    def forget(self) -> None:
+    def forget_batches(self) -> None:
         """Remove all batches, here and in OrderedBatches, because this broker's role changed: the
         records of another master count, not the local state."""
         self._logged_ms.clear()
         self._batches.clear_all()
 
-    def restore(self, found: LoggedBatch, now_ms: int) -> None:
+    def restore_batch(self, found: LoggedBatch, now_ms: int) -> None:
         """Put the batch of a record into OrderedBatches; its record counts as written at
         `now_ms`."""
-        self._batches.put(*found.queue, found.batch)
+        self._batches.restore_batch(*found.queue, found.batch)
         self._logged_ms[found.queue] = now_ms
 
 

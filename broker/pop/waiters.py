@@ -95,7 +95,7 @@ class PopWaiters:
         """Let a pop wait until it is answered or dropped, and return WAITS. If a limit is reached,
         return FULL: nothing is kept, and the caller answers."""
         size = WAITER_SIZE + waiter.size
-        key = self._key(waiter, waiter.topics[0])
+        key = self._arrival_key(waiter, waiter.topics[0])
         if (
             self.count >= MAX_WAITING
             or self.size + size > MAX_SIZE
@@ -108,7 +108,7 @@ class PopWaiters:
         if self.count == 1:
             self._watch(True)
         for topic in waiter.topics:
-            self._by_key.setdefault(self._key(waiter, topic), {})[waiter] = None
+            self._by_key.setdefault(self._arrival_key(waiter, topic), {})[waiter] = None
             groups = self._groups.setdefault(topic, {})
             groups[waiter.group] = groups.get(waiter.group, 0) + 1
         self._by_owner.setdefault(waiter.owner, set()).add(waiter)
@@ -124,7 +124,7 @@ class PopWaiters:
         (POLLING_INFO)."""
         return len(self._by_key.get((topic, group, queue_id), ()))
 
-    def arrived(self, topic: str, queue_id: int) -> None:
+    def on_arrival(self, topic: str, queue_id: int) -> None:
         """Note that a queue has grown or may be popped again; the next `wake_waiters` wakes a
         waiter. Nothing is answered here, because this runs inside an append."""
         if topic in self._groups:
@@ -139,7 +139,7 @@ class PopWaiters:
             arrived, self._arrived = self._arrived, {}
             for one in arrived:
                 for group in list(self._groups.get(one[0], ())):
-                    self._choose(group, one)
+                    self._choose_waiters(group, one)
         reads_on = 0
         for _ in range(min(SWEEP_MAX, len(self._behind))):
             if reads_on >= READS_ON_MAX:
@@ -150,7 +150,7 @@ class PopWaiters:
                 self._remove(waiter)
             elif not waiter.waiting:
                 # the client is gone: wake another waiter for the message
-                self._choose(waiter.group, one)
+                self._choose_waiters(waiter.group, one)
             reads_on += len(self._arrived) > known
         if self._behind or self._arrived:
             self._ask_to_wake()
@@ -161,9 +161,9 @@ class PopWaiters:
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             waiter = heapq.heappop(self._deadlines)[2]
             if waiter.waiting:
-                self._finish(waiter)
+                self._end_wait(waiter)
 
-    def drop(self, owner: Hashable) -> None:
+    def drop_waiters(self, owner: Hashable) -> None:
         """Forget the waiting pops of `owner`, whose connection closed, without an attempt or an
         answer."""
         for waiter in list(self._by_owner.get(owner, ())):
@@ -174,9 +174,9 @@ class PopWaiters:
         broker stops, or is no longer the master)."""
         for waiters in list(self._by_owner.values()):
             for waiter in list(waiters):
-                self._finish(waiter)
+                self._end_wait(waiter)
 
-    def _choose(self, group: str, arrived: Arrived) -> None:
+    def _choose_waiters(self, group: str, arrived: Arrived) -> None:
         """Choose the waiters of a group that an arrival wakes: the first pop, and all that only
         ask."""
         topic, queue_id = arrived
@@ -190,7 +190,7 @@ class PopWaiters:
                     self._behind.append((waiter, arrived))
 
     @staticmethod
-    def _key(waiter: PopWaiter, topic: str) -> _Key:
+    def _arrival_key(waiter: PopWaiter, topic: str) -> _Key:
         """The key under which the waiter waits for arrivals in `topic`: topic, group and queue
         id."""
         # in a retry topic a pop waits for any queue
@@ -202,7 +202,7 @@ class PopWaiters:
             self._woken = True
             self._wake()
 
-    def _finish(self, waiter: PopWaiter) -> None:
+    def _end_wait(self, waiter: PopWaiter) -> None:
         """End the wait of a pop by a last attempt, which answers it."""
         answered = waiter.attempt(None)
         assert answered, "a final attempt must answer"
@@ -218,7 +218,7 @@ class PopWaiters:
         if self.count == 0:
             self._watch(False)
         for topic in waiter.topics:
-            self._forget_key(self._key(waiter, topic), waiter)
+            self._forget_key(self._arrival_key(waiter, topic), waiter)
         owned = self._by_owner[waiter.owner]
         owned.discard(waiter)
         if not owned:

@@ -115,7 +115,7 @@ class NameServerState:
     _waiting: list[_Waiter] = field(default_factory=list)
     _sent: list[_Waiter] = field(default_factory=list)
 
-    def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
+    def note_changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
         """Record changed topics (an empty list: all) for the next `take_due`. Resolves when this
         name server has them or a full registration has failed, after MAX_WAIT_MS at the latest; at
         once if the last full registration failed."""
@@ -130,7 +130,7 @@ class NameServerState:
         return later
 
     def take_due(self, now_ms: int) -> Work | None:
-        """Return the registration to send now, after which nothing is due until `answered` is
+        """Return the registration to send now, after which nothing is due until `apply_outcome` is
         called; None if nothing is due. Also resolves changes that have waited for MAX_WAIT_MS; to
         be called several times a second."""
         self._give_up_waiting(now_ms)
@@ -151,7 +151,7 @@ class NameServerState:
             self._sent, self._waiting = self._waiting, []
         return work
 
-    def answered(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
+    def apply_outcome(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
         """Apply the outcome of the registration `work` that `take_due` returned: schedule the next
         one, and resolve the changes in it unless it must be repeated as a full registration."""
         self._busy = False
@@ -220,8 +220,8 @@ class NameServerState:
 
 class Registration:
     """The broker's registration at every configured name server: its schedule and its requests.
-    Loop thread only. A broker whose role has changed registers again under its new id: `changed`
-    without topics."""
+    Loop thread only. A broker whose role has changed registers again under its new id:
+    `note_changed` without topics."""
 
     def __init__(
         self,
@@ -283,27 +283,27 @@ class Registration:
         """Interval of full registrations in ms (registerNameServerPeriod, within bounds)."""
         return min(max(self._config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
 
-    def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
+    def note_changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
         """Record changed topics for the next registration at all name servers (an empty list: all
         topics, for a changed role or brokerPermission). Resolves when every name server has them or
         is not waited for; `now_ms` is of the monotonic clock."""
-        asked = [server.changed(topics, now_ms) for server in self.servers]
+        asked = [server.note_changed(topics, now_ms) for server in self.servers]
         return gather(asked).map(lambda _all: None)
 
-    def request(self, work: Work) -> tuple[int, Callable[[], Command]]:
+    def begin_request(self, work: Work) -> tuple[int, Callable[[], Command]]:
         """Begin to make a REGISTER_BROKER request (103) for `work`; a deleted topic makes it full.
 
         Returns the number of topics in it, and a function that makes the request from the topics of
         this moment and that any thread may call.
         """
-        found = {name: self._topics.peek(name) for name in work.topics}
+        found = {name: self._topics.peek_topic(name) for name in work.topics}
         table = {name: one for name, one in found.items() if one is not None}
         full = work.full or len(table) < len(found)
         if full:
-            table = self._topics.all()
-        return len(table), partial(self._request, self._topics.data_version, table, full=full)
+            table = self._topics.all_topics()
+        return len(table), partial(self._make_request, self._topics.data_version, table, full=full)
 
-    def _request(
+    def _make_request(
         self, version: DataVersion, table: dict[str, TopicConfig], *, full: bool
     ) -> Command:
         """Make the request with these topics, their permissions limited by brokerPermission; not

@@ -85,17 +85,17 @@ class TimerDeliveries:
                 left -= -(-many // NATIVE_SPEED)
                 continue
             left -= 1
-            due = slots.pop()
+            due = slots.pop_unit()
             if not self._deliver_one(due, now_ms):
                 slots.put_back(due)
                 return False
-            slots.done(due)
+            slots.count_done(due)
         return True
 
     def _deliver_many(self, most: int, now_ms: int, until_ms: int) -> int:
         """Deliver at most `most` plain messages natively; return how many were delivered."""
         store, slots = self._store, self._slots
-        if store.deletions.in_progress or isinstance(self._role.admit(), PutStatus):
+        if store.deletions.in_progress or isinstance(self._role.admit_append(), PutStatus):
             return 0
         if store.put_refusal(now_ms) is not None:
             return 0
@@ -119,7 +119,7 @@ class TimerDeliveries:
         if message is None:
             return True
         asked, message.queue_id = message.queue_id, self._queue_of(message)
-        if isinstance(self._role.admit(), PutStatus):
+        if isinstance(self._role.admit_append(), PutStatus):
             return False
         appended = self._store.append(message, now_ms)
         if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
@@ -150,7 +150,7 @@ class TimerDeliveries:
         if record is None or facts is None:
             is_recall = bool(due.magic & kernel.DELETE)
             if not is_recall:
-                self.drop(due.log_offset)
+                self.count_lost(due.log_offset)
             topic = self.count_unreadable(
                 self._slots.topic_hash_of(due), now_ms, is_recall=is_recall
             )
@@ -179,7 +179,7 @@ class TimerDeliveries:
             return None
         return found
 
-    def drop(self, log_offset: LogOffset) -> None:
+    def count_lost(self, log_offset: LogOffset) -> None:
         """Count in `lost` a timer at this log offset whose file retention removed; log a timer that
         cannot be read for another reason."""
         if log_offset < self._store.min_log_offset:

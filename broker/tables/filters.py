@@ -36,7 +36,7 @@ LOADED_DEAD_MS: Final = 30_000
 (ConsumerFilterManager.decode)."""
 
 CLEANED_MAX: Final = 1_000
-"""Maximum filters that a single call of `FilterTable.clean` forgets."""
+"""Maximum filters that a single call of `FilterTable.remove_unused` forgets."""
 
 _ENTRY_SIZE: Final = 900
 _PIECE: Final = 64
@@ -149,7 +149,7 @@ class FilterTable:
         for one in loaded:
             dead_ms = one.dead_ms or max(one.born_ms, now_ms - LOADED_DEAD_MS)
             if self.size + one.size <= MAX_SIZE:
-                self._put(replace(one, dead_ms=dead_ms))
+                self._put_filter(replace(one, dead_ms=dead_ms))
         self._has_changed = False
 
     def register(
@@ -187,7 +187,7 @@ class FilterTable:
             logger.warning("%s: %s of %s: %s", FILE_NAME, shown(group), shown(topic), error)
             self._remove(found)
             return None
-        self._put(compiled)
+        self._put_filter(compiled)
         return compiled
 
     def bit_map(self, topic: str, properties: bytes) -> bytes:
@@ -204,7 +204,7 @@ class FilterTable:
                 bits += found.bits
         return self._bloom.bit_map(bits)
 
-    def clean(self, now_ms: int) -> None:
+    def remove_unused(self, now_ms: int) -> None:
         """Forget filters that were unused for filterDataCleanTimeSpan, at most CLEANED_MAX, and
         `save`."""
         limit_ms = self._config.filter_data_clean_time_span_ms
@@ -220,7 +220,7 @@ class FilterTable:
         costs the dead times: each heartbeat brings the filters in use."""
         if self._has_changed:
             self._has_changed = False
-            self._saver.changed(FILE_NAME, self._content)
+            self._saver.save_changed(FILE_NAME, self._content)
 
     def _register(self, group: str, one: SubscriptionData, now_ms: int) -> bool:
         """Register the filter of a subscription (`one`); return whether an expression was parsed
@@ -230,7 +230,7 @@ class FilterTable:
         if known is not None and (known.expression, known.kind) == same:
             if known.is_dead or one.sub_version > known.client_version:
                 version = max(one.sub_version, known.client_version)
-                self._put(replace(known, client_version=version, dead_ms=0))
+                self._put_filter(replace(known, client_version=version, dead_ms=0))
             return False
         try:
             compiled = compile_filter(one)
@@ -249,7 +249,7 @@ class FilterTable:
                 one.expression_type,
                 now_ms,
                 max(one.sub_version, -1 if known is None else known.client_version),
-                self._bloom.positions(f"{group}#{one.topic}"),
+                self._bloom.bit_positions(f"{group}#{one.topic}"),
                 self._bloom.bit_count,
                 compiled=compiled,
             )
@@ -266,9 +266,9 @@ class FilterTable:
                 break
         if self.size + new.size > MAX_SIZE:
             raise TooManyFilters(f"the filters of all groups need over {MAX_SIZE} bytes")
-        self._put(new)
+        self._put_filter(new)
 
-    def _put(self, one: ConsumerFilter) -> None:
+    def _put_filter(self, one: ConsumerFilter) -> None:
         """Put or replace a filter in all indexes."""
         groups, pair = self._by_topic.setdefault(one.topic, {}), (one.topic, one.group)
         former = groups.get(one.group)
@@ -284,7 +284,7 @@ class FilterTable:
     def _mark_dead(self, one: ConsumerFilter, now_ms: int) -> None:
         """Mark a filter as unused since `now_ms`, unless it is already."""
         if not one.is_dead:
-            self._put(replace(one, dead_ms=max(now_ms, one.born_ms)))
+            self._put_filter(replace(one, dead_ms=max(now_ms, one.born_ms)))
 
     def _remove(self, one: ConsumerFilter) -> None:
         """Remove a filter from all indexes."""
@@ -300,7 +300,7 @@ class FilterTable:
     def _content(self) -> Content:
         """The whole content of the file."""
         rows = [(topic, list(groups.values())) for topic, groups in sorted(self._by_topic.items())]
-        return lambda: _pieces(rows)
+        return lambda: _encode_pieces(rows)
 
 
 def _matches(compiled: Filter, properties: bytes) -> bool:
@@ -312,7 +312,7 @@ def _matches(compiled: Filter, properties: bytes) -> bool:
         return False
 
 
-def _pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[bytes]:
+def _encode_pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[bytes]:
     """Yield the text of the file, some filters at a time."""
     lead = b'{\n\t"filterDataByTopic":{'
     for topic, filters in rows:

@@ -86,7 +86,7 @@ class HeldPulls:
         sweep_max: int = SWEEP_MAX,
         rows: HeldRows | None = None,
     ) -> None:
-        """`wake` has `sweep` called soon; it is called once for any number of arrivals.
+        """`wake` has `attempt_grown` called soon; it is called once for any number of arrivals.
         `watch(True)` is called when the first pull is held, `watch(False)` when none is left:
         arrivals need reports between these calls only. `rows` are the pulls that native code
         holds, with the same limits for both together."""
@@ -121,13 +121,13 @@ class HeldPulls:
         MAX_SIZE bytes: the caller answers it."""
         if self.count >= self._max_holds or self.size + HOLD_SIZE + hold.size > MAX_SIZE:
             return False
-        self.adopt(hold)
+        self.hold_native(hold)
         return True
 
-    def adopt(self, hold: HeldPull) -> None:
+    def hold_native(self, hold: HeldPull) -> None:
         """Hold a pull that native code held until now."""
         hold.waiting = True
-        self._counted(1, HOLD_SIZE + hold.size)
+        self._count_held(1, HOLD_SIZE + hold.size)
         if self._count == 1:
             self._watch(True)
         self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
@@ -138,29 +138,29 @@ class HeldPulls:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapq.heapify(self._deadlines)
 
-    def attempt(self, hold: HeldPull, final: bool) -> None:
+    def attempt_pull(self, hold: HeldPull, final: bool) -> None:
         """Attempt a pull now; with `final` it is answered."""
         if final:
-            self._finish(hold)
+            self._end_wait(hold)
         elif hold.attempt(hold, False):
             self._remove(hold)
 
-    def arrived(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
+    def on_arrival(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
         """Note that a queue now ends at `max_queue_offset` (the offset after its last message).
-        Pulls are attempted in a later `sweep`, never here: this runs inside an append."""
+        Pulls are attempted in a later `attempt_grown`, never here: this runs inside an append."""
         key = (topic, queue_id)
         if key in self._by_queue:
             self._arrived[key] = max_queue_offset
             self._ask_for_sweep()
 
     def attempt_all(self, topic: str, queue_id: int) -> None:
-        """Have the next `sweep` attempt all pulls of the queue, whatever their offsets, because an
-        offset was reset."""
+        """Have the next `attempt_grown` attempt all pulls of the queue, whatever their offsets,
+        because an offset was reset."""
         if self._rows is not None:
             self._rows.leave(topic.encode(), queue_id)
-        self.arrived(topic, queue_id, _ANY_OFFSET)
+        self.on_arrival(topic, queue_id, _ANY_OFFSET)
 
-    def sweep(self) -> None:
+    def attempt_grown(self) -> None:
         """Attempt the pulls whose queue has grown beyond their offset, up to the weight
         `sweep_max`; if some are left, `wake` is called.
 
@@ -190,9 +190,9 @@ class HeldPulls:
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             hold = heapq.heappop(self._deadlines)[2]
             if hold.waiting:
-                self._finish(hold)
+                self._end_wait(hold)
 
-    def drop(self, owner: Hashable) -> None:
+    def drop_pulls(self, owner: Hashable) -> None:
         """Remove the pulls of a closed connection without an answer."""
         for hold in list(self._by_owner.get(owner, ())):
             self._remove(hold)
@@ -203,21 +203,21 @@ class HeldPulls:
             self._rows.finish_all()
         for holds in list(self._by_owner.values()):
             for hold in list(holds):
-                self._finish(hold)
+                self._end_wait(hold)
 
     def _ask_for_sweep(self) -> None:
-        """Have `sweep` called soon, unless that is requested already."""
+        """Have `attempt_grown` called soon, unless that is requested already."""
         if not self._woken:
             self._woken = True
             self._wake()
 
-    def _counted(self, count: int, size: int) -> None:
+    def _count_held(self, count: int, size: int) -> None:
         self._count += count
         self._size += size
         if self._rows is not None:
             self._rows.others_count, self._rows.others_size = self._count, self._size
 
-    def _finish(self, hold: HeldPull) -> None:
+    def _end_wait(self, hold: HeldPull) -> None:
         """Answer a pull by a final attempt, and remove it."""
         answered = hold.attempt(hold, True)
         assert answered, "a final attempt must answer"
@@ -228,7 +228,7 @@ class HeldPulls:
         if not hold.waiting:
             return  # the attempt closed its own connection, which dropped the pull
         hold.waiting = False
-        self._counted(-1, -HOLD_SIZE - hold.size)
+        self._count_held(-1, -HOLD_SIZE - hold.size)
         if self._count == 0:
             self._watch(False)
         key = (hold.topic, hold.queue_id)

@@ -82,7 +82,7 @@ class RequestModes:
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
-    def adopt(self, members: dict[str, Any]) -> None:
+    def adopt_modes(self, members: dict[str, Any]) -> None:
         """Replace the table by the members of a master's answer to 402; if it differs, the file is
         written soon. Raises BadBody, and then nothing has changed."""
         modes = table(members, MAP, as_object)
@@ -90,7 +90,7 @@ class RequestModes:
             return
         if len(dump(modes)) > MAX_SIZE:
             raise BadBody(f"{MAP} has over {MAX_SIZE} bytes")
-        self._replace(modes)
+        self._replace_table(modes)
 
     def get(self, topic: str, group: str) -> GroupMode:
         """The group's settings for the topic: of its own entry, and for members that it lacks, of
@@ -98,7 +98,7 @@ class RequestModes:
         key = topic, group
         found = self._read.get(key)
         if found is None:
-            own, all_topics = self._entry(topic, group), self._entry(ALL_TOPICS, group)
+            own, all_topics = self._find_entry(topic, group), self._find_entry(ALL_TOPICS, group)
             found = _mode_of(topic, {**all_topics, **own})
             if len(self._read) >= 10_000:
                 self._read.clear()
@@ -116,8 +116,8 @@ class RequestModes:
         FullTable."""
         entry = {name: members[name] for name in (*_MEMBERS, *_OURS) if name in members}
         topic, group = text(entry, "topic"), text(entry, "consumerGroup")
-        _check(topic, entry)
-        known = self._entry(topic, group)
+        _check_entry(topic, entry)
+        known = self._find_entry(topic, group)
         ours = {name: known[name] for name in _OURS if name in known}
         if topic == ALL_TOPICS:
             ours = known
@@ -125,23 +125,23 @@ class RequestModes:
         modes = {**self._modes, topic: {**groups, group: {**ours, **entry}}}
         if len(dump(modes)) > MAX_SIZE:
             raise FullTable(f"the modes of all groups need more than {MAX_SIZE} bytes")
-        self._replace(modes)
+        self._replace_table(modes)
 
     def to_json(self) -> dict[str, Any]:
         """The content of the file, which is also the answer to 402; it must not be changed."""
         return {MAP: self._modes}
 
-    def _entry(self, topic: str, group: str) -> dict[str, Any]:
+    def _find_entry(self, topic: str, group: str) -> dict[str, Any]:
         """Return the members of the entry of topic and group; {} if it is missing or malformed."""
         groups = self._modes.get(topic)
         entry = groups.get(group) if isinstance(groups, dict) else None
         return entry if isinstance(entry, dict) else {}
 
-    def _replace(self, modes: dict[str, Any]) -> None:
+    def _replace_table(self, modes: dict[str, Any]) -> None:
         """Replace the table, and have the file written soon."""
         self._modes = modes
         self._read.clear()
-        self._saver.changed(FILE_NAME, self._content)
+        self._saver.save_changed(FILE_NAME, self._content)
 
     def _content(self) -> Content:
         """The whole content of the file."""
@@ -153,19 +153,19 @@ def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
     written anything."""
     try:
         share = int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
-        _check(topic, entry)
+        _check_entry(topic, entry)
         return GroupMode(
             text(entry, "mode"),
             share,
             text(entry, "rebalance"),
             text(entry, "strategyName"),
-            _fixed(topic, entry),
+            _fixed_queues(topic, entry),
         )
     except BadBody:
         return GroupMode()
 
 
-def _check(topic: str, entry: dict[str, Any]) -> None:
+def _check_entry(topic: str, entry: dict[str, Any]) -> None:
     """Raise BadBody for impossible values in an entry."""
     mode, rebalance = text(entry, "mode"), text(entry, "rebalance")
     if mode not in ("", PULL, POP):
@@ -176,10 +176,10 @@ def _check(topic: str, entry: dict[str, Any]) -> None:
     if strategy and not is_strategy(strategy):
         raise BadBody(f"unknown strategy {strategy[:100]}")
     int32(entry, "popShareQueueNum")
-    _fixed(topic, entry)
+    _fixed_queues(topic, entry)
 
 
-def _fixed(topic: str, entry: dict[str, Any]) -> Shares:
+def _fixed_queues(topic: str, entry: dict[str, Any]) -> Shares:
     """Return the queues of the strategy CONFIG in an entry, given as client id to texts
     `broker:queue id`. Raises BadBody."""
     shares: Shares = {}

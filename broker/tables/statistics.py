@@ -213,14 +213,14 @@ class BrokerStatistics:
             self._mornings = [self._mornings[1], (self._put.value, self._got.value)]
         self._day = day
 
-    def find(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
+    def find_windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
         """(last minute, last hour, last day) of the meter of a statistics name and key (a topic,
         `topic@group` or ALL), as of the last sample; None if the key has no counts."""
         self._collect(self)
         meter = self._meters.get((name, key))
         return meter.windows() if meter else None
 
-    def sums(self, name: str) -> dict[str, int]:
+    def sums_by_key(self, name: str) -> dict[str, int]:
         """Key to the sum of all values of a statistics name since the start; a copy."""
         self._collect(self)
         return {key: meter.value for (metric, key), meter in self._meters.items() if metric == name}
@@ -247,7 +247,7 @@ class BrokerStatistics:
                 rates[group] = (popped + tps, acked) if is_pop else (popped, acked + tps)
         return rates
 
-    def totals(self) -> dict[str, int]:
+    def message_totals(self) -> dict[str, int]:
         """Numbers of messages put and delivered in all since the start: until yesterday morning,
         this morning and now, by RocketMQ's names.
 

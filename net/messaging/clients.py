@@ -234,7 +234,7 @@ class GrpcClients:
         while the steps of an earlier tick run."""
         if not self._is_ticking:
             self._is_ticking = True
-            self._backend.work(b"", self._check_clients())
+            self._backend.run_steps(b"", self._check_clients())
 
     def _check_clients(self) -> Steps[None]:
         """Check all clients in steps, and mark the tick as ended."""

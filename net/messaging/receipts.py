@@ -138,7 +138,7 @@ class ReceiptSettling:
             offset=handle.queue_offset,
         )
         request = new_request(RequestCode.ACK_MESSAGE, header)
-        self._backend.ask(
+        self._backend.execute_request(
             handle.broker_name, request, peer, lambda response: done(*_status_of(response))
         )
 
@@ -172,7 +172,7 @@ class ReceiptSettling:
             done(code, text, receipt.changed(response) if is_done and response else receipt)
 
         request = new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        self._backend.ask(handle.broker_name, request, peer, hidden)
+        self._backend.execute_request(handle.broker_name, request, peer, hidden)
 
     def send_to_dlq(self, receipt: Receipt, message_id: str, peer: Peer, done: Done) -> None:
         """Store the message as a dead letter of its group, then acknowledge it; `done` receives the
@@ -196,7 +196,7 @@ class ReceiptSettling:
             self.ack(receipt, peer, lambda _code, _text: done(code, text))
 
         request = new_request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-        self._backend.ask(receipt.handle.broker_name, request, peer, copied)
+        self._backend.execute_request(receipt.handle.broker_name, request, peer, copied)
 
 
 def invalid_handle(text: str) -> RpcRefused:
@@ -279,7 +279,7 @@ class ReceiptMethods:
             for _ in steps:
                 pass
         else:
-            self._backend.work(peer.host, steps)
+            self._backend.run_steps(peer.host, steps)
 
     def _ack_all(
         self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: ResponseEntries

@@ -197,7 +197,7 @@ class Receiving:
         )
         receive.call.on_closed = receive.peer.lost
         asked, done = new_request(RequestCode.POP_MESSAGE, header), partial(self._answered, receive)
-        self._backend.ask(receive.broker_name, asked, receive.peer, done, poll_ms)
+        self._backend.execute_request(receive.broker_name, asked, receive.peer, done, poll_ms)
 
     def _poll_ms(self, call: GrpcCall, client_id: str, request: Any) -> int:
         """Time to wait for messages, in ms; raises RpcRefused if the deadline leaves none."""

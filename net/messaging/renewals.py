@@ -149,7 +149,7 @@ class Renewals:
         for one in left:
             one.is_settled = True
             self._size -= one.size
-        self._backend.work(self._peer.host, self._make_visible([one.receipt for one in left]))
+        self._backend.run_steps(self._peer.host, self._make_visible([one.receipt for one in left]))
 
     def tick(self) -> None:
         """Begin to renew the receipts whose time ends within AHEAD_MS, in later steps; to be called
@@ -160,7 +160,7 @@ class Renewals:
             if not one.is_settled:
                 due.append(one)
         if due:
-            self._backend.work(self._peer.host, self._renew_all(due))
+            self._backend.run_steps(self._peer.host, self._renew_all(due))
 
     def _renew_all(self, due: list[_Renewed]) -> Steps[None]:
         """Renew the due receipts, OF_STEP in each step."""
@@ -205,7 +205,7 @@ class Renewals:
         """Stop renewing a receipt that is too old; the message is delivered again after the
         group's retry delay."""
         try:
-            group = self._backend.group(one.receipt.group)
+            group = self._backend.group_config(one.receipt.group)
         except RpcRefused:
             group = None  # its configuration is not known
         delay_ms = BACK_MS if group is None else retry_delay_ms(group, 1)

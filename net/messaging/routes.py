@@ -90,7 +90,7 @@ class Routes:
         ]
         if not readable:
             raise RpcRefused(Code.FORBIDDEN, "no readable queue")
-        group = self._backend.group(group_name)
+        group = self._backend.group_config(group_name)
         in_order = group is not None and group.consume_message_orderly
 
         def assignment(one: tuple[Any, TopicConfig, int]) -> Any:
@@ -125,7 +125,7 @@ class Routes:
             for _ in steps():
                 pass
         else:
-            self._backend.work(rpc.call.host, steps())
+            self._backend.run_steps(rpc.call.host, steps())
 
     def _brokers(self, rpc: Rpc, name: str) -> Iterator[tuple[Any, TopicConfig]]:
         """Yield (the message Broker, its configuration of the topic) for each broker of a topic."""

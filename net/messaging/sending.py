@@ -112,7 +112,7 @@ class Sending:
         for message in messages:
             system = message.system_properties
             group = system.message_group if system.HasField("message_group") else None
-            broker_name, queue_id = backend.choose(name, group)
+            broker_name, queue_id = backend.choose_queue(name, group)
             fields = send_fields(message, queue_id, rpc.call.address, now_ms)
             body = stored_body(message, body_max)
             request = new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields)
@@ -123,7 +123,7 @@ class Sending:
             for _ in steps:
                 pass
         else:
-            self._backend.work(peer.host, steps)
+            self._backend.run_steps(peer.host, steps)
 
     def _send_all(
         self, rpc: Rpc, requests: list[tuple[str, Command]], peer: Peer, entries: ResponseEntries
@@ -133,7 +133,7 @@ class Sending:
         for number, (broker_name, request) in enumerate(requests):
             system, take = rpc.request.messages[number].system_properties, entries.setter(number)
             done = partial(_stored, broker_name, system, take)
-            self._backend.ask(broker_name, request, peer, done)
+            self._backend.execute_request(broker_name, request, peer, done)
             if number % MESSAGES_PER_STEP == MESSAGES_PER_STEP - 1:
                 yield
 
@@ -170,7 +170,7 @@ class Sending:
                 text = "the transaction is another broker's"
                 raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
             peer = self._peer_of(rpc)
-            self._backend.ask(
+            self._backend.execute_request(
                 place.broker_name, asked, peer, lambda response: _answer_status(rpc, response)
             )
 
@@ -201,7 +201,7 @@ class Sending:
                 lambda: rpc.answer(message_id=check_response(response).fields["msgId"])
             )
 
-        self._backend.ask(broker_name, asked, self._peer_of(rpc), done)
+        self._backend.execute_request(broker_name, asked, self._peer_of(rpc), done)
 
 
 def _stored(

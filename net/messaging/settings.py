@@ -100,7 +100,7 @@ def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionDat
 def find_group(backend: RequestBackend, name: str) -> SubscriptionGroupConfig:
     """The configuration of a group, which is created now if groups are created automatically.
     Raises RpcRefused if it does not exist, or its existence is not known."""
-    group = backend.group(name)
+    group = backend.group_config(name)
     if group is None:
         raise RpcRefused(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
     return group

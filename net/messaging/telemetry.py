@@ -83,7 +83,7 @@ class _Stream:
             text = f"over {WAITING_MAX} commands at once"
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
         if len(self._waiting) == 1:
-            self._backend.work(self._call.host, self._go_on())
+            self._backend.run_steps(self._call.host, self._go_on())
 
     def _go_on(self) -> Steps[None]:
         """Handle the waiting commands, one in each step; an error ends the stream."""
@@ -130,7 +130,7 @@ class _Stream:
     def on_half_end(self) -> None:
         """Handle the end of the client's half: the stream ends after the commands that wait."""
         if self._waiting:
-            self._backend.work(self._call.host, self._end_after_waiting())
+            self._backend.run_steps(self._call.host, self._end_after_waiting())
         else:
             self._call.answer()
 

@@ -42,7 +42,7 @@ class Calls:
         task.add_done_callback(self._tasks.discard)
         return later
 
-    def pause(self) -> Deferred[None]:
+    def next_turn(self) -> Deferred[None]:
         """Return a Deferred that resolves in the loop's next turn, for work in steps."""
         later: Deferred[None] = Deferred()
         asyncio.get_running_loop().call_soon(later.resolve, None)

@@ -67,7 +67,7 @@ class Driven(FastConnection):
         broker = self.world.broker
         of_transactions = getattr(work, "__self__", None) is broker.transactions
         if (
-            work not in (broker.store.notify_arrivals, broker.held_pulls.sweep)
+            work not in (broker.store.notify_arrivals, broker.held_pulls.attempt_grown)
             and getattr(work, "__self__", None) is not broker.fast.held_rows
             and not of_transactions
         ):
@@ -172,7 +172,7 @@ def wake(world: World) -> None:
     broker = world.broker
     broker.store.notify_arrivals()
     broker.fast.held_rows.wake()
-    broker.held_pulls.sweep()
+    broker.held_pulls.attempt_grown()
 
 
 def take(responses: dict[int, list[bytes]], written: bytes) -> bytes:

@@ -67,7 +67,7 @@ def change(world: World, step: str) -> None:
     elif step == "reset":
         broker.offsets.set_reset("live", "Plain", 0, QueueOffset(1), world.now_ms)
     elif step == "ban":
-        mask = FORBIDDEN_READ - broker.groups.forbidden("live", "Plain")
+        mask = FORBIDDEN_READ - broker.groups.forbidden_mask("live", "Plain")
         broker.groups.set_forbidden("live", "Plain", mask, world.now_ms)
     elif step == "damage":
         damage(world)
@@ -123,7 +123,7 @@ def counted(world: World) -> tuple[object, ...]:
     del offsets["dataVersion"]
     world.broker.statistics.sample(world.now_ms)
     got = [
-        world.broker.statistics.find(name, f"{topic}@{group}")
+        world.broker.statistics.find_windows(name, f"{topic}@{group}")
         for name in (GROUP_GET_NUMS, GROUP_GET_SIZE)
         for topic in TOPICS
         for group in ("live", "tagged", "sql")

@@ -170,7 +170,7 @@ class Acking:
         flying = [in_flight.count_of(group, "Plain", now_ms) for group in GROUPS]
         broker.statistics.sample(now_ms)
         names = [f"Plain@{group}" for group in GROUPS]
-        acked = [broker.statistics.find(GROUP_ACK_NUMS, name) for name in names]
+        acked = [broker.statistics.find_windows(GROUP_ACK_NUMS, name) for name in names]
         return acked, flying
 
     def records(self) -> set[tuple[CheckPointKey, QueueOffset, str | None]]:
@@ -292,7 +292,7 @@ def compare(
                 handle(python.world, peer, decode(frame), responses)
             python.world.turn()
             # the turn ends: handlers write joined acknowledgements
-            native.world.broker.pop.acks.flush()
+            native.world.broker.pop.acks.write_collected()
             pending.clear()
 
         for opaque, step in enumerate(plan):

@@ -45,7 +45,7 @@ class Line:
             self.sent += buffer
         return True
 
-    def pause(self, _connection: int, _paused: bool) -> None:
+    def set_paused(self, _connection: int, _paused: bool) -> None:
         raise AssertionError("an idle disk keeps up")
 
     def close(self, _connection: int) -> None:

@@ -108,13 +108,13 @@ def read(response: Command, reader: Callable[[Any], T]) -> Steps[T]:
     another thread, so `reader` must touch no shared state. Raises BadBody, its own and the
     reader's."""
 
-    def work() -> T | ValueError:
+    def parse_response() -> T | ValueError:
         try:
             return reader(object_of_success(response))
         except BadBody as error:
             return error
 
-    result = work() if len(response.body) <= MAX_INLINE else (yield work)
+    result = parse_response() if len(response.body) <= MAX_INLINE else (yield parse_response)
     if isinstance(result, Exception):
         raise BadBody(str(result))
     return cast(T, result)
@@ -124,7 +124,7 @@ def all_topics(counts: bool = False) -> Steps[Table]:
     """Request all topics of the master page by page (21), with the deletions of topics. `counts`:
     also with the counts of idle queues, if the master supports them (see `idle_queue_counts`)."""
     fields = {DELETED_TOPICS: "true"} | ({QUEUE_COUNTS: "true"} if counts else {})
-    return _pages(
+    return _request_pages(
         lambda first, version: new_request(
             RequestCode.GET_ALL_TOPIC_CONFIG,
             GetAllTopicConfigRequest(first, version, PAGE),
@@ -138,7 +138,7 @@ def all_topics(counts: bool = False) -> Steps[Table]:
 def all_groups() -> Steps[Table]:
     """Request all subscription groups of the master page by page (201), with their bans and
     deletions."""
-    return _pages(
+    return _request_pages(
         lambda first, version: new_request(
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             GetAllSubscriptionGroupRequest(first, version, PAGE),
@@ -148,7 +148,9 @@ def all_groups() -> Steps[Table]:
     )
 
 
-def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str) -> Steps[Table]:
+def _request_pages(
+    ask: Callable[[int, str], Command], total_name: str, table_name: str
+) -> Steps[Table]:
     """Request a table page by page: `ask(first, version)` makes the request for the page from index
     `first` on. A broker before 5.3 has no pages: it sends all entries and no total."""
     for _ in range(MAX_STARTS):
@@ -219,12 +221,12 @@ def timer_checkpoint(response: Command, now_ms: int) -> TimerCheckpoint:
 
 def topics_of(table: Table) -> dict[str, TopicConfig]:
     """Return the valid topics of a table by name; invalid entries are left out and logged."""
-    return _readable(table.entries, _read_topic, "topic")
+    return _read_entries(table.entries, _read_topic, "topic")
 
 
 def groups_of(table: Table) -> dict[str, SubscriptionGroupConfig]:
     """Return the valid groups of a table by name; invalid entries are left out and logged."""
-    return _readable(table.entries, _read_group, "group")
+    return _read_entries(table.entries, _read_group, "group")
 
 
 def bans_of(table: Table) -> dict[str, dict[str, int]]:
@@ -273,7 +275,9 @@ def idle_queue_counts(table: Table) -> Counts | None:
         raise BadBody(f"{QUEUE_COUNTS} is malformed: {error}") from None
 
 
-def _readable(entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: str) -> dict[str, T]:
+def _read_entries(
+    entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: str
+) -> dict[str, T]:
     """Return the entries that `read(name, value)` accepts; entries for which it raises BadBody are
     left out and logged. `kind` is their noun."""
     found, refused = {}, []

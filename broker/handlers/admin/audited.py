@@ -61,7 +61,7 @@ def _topic_state(broker: BrokerContext, request: Command) -> str:
 
 def _topic_text(broker: BrokerContext, name: str) -> str:
     """The configuration of topic `name` as JSON, or "no topic"."""
-    found = broker.topics.peek(name)
+    found = broker.topics.peek_topic(name)
     return "no topic" if found is None else bodies.dump(found.to_json()).decode()
 
 
@@ -124,7 +124,7 @@ def _clone_target_state(broker: BrokerContext, request: Command) -> str:
 
 def _offsets_text(broker: BrokerContext, group: str, topic: str) -> str:
     """The group's offset of each queue of the topic, as `queue:offset ...`."""
-    found = broker.topics.peek(topic)
+    found = broker.topics.peek_topic(topic)
     count = 0 if found is None else found.read_queue_nums
     queues = islice(range(count), QUEUES_MAX)
     return " ".join(f"{each}:{broker.offsets.query(group, topic, each)}" for each in queues)

@@ -282,7 +282,7 @@ def test_messages_are_found(
     refused(1, "queryMsgByUniqueKey", "-t", "Find", "-i", "0" * 32)
     refused(1, "queryMsgById", "-t", "Find", "-i", "0" * 32)
     refused(2, "queryMsgById", "-t", "Find", "-i", ",")
-    (tmp_path / "a file").touch()
+    (tmp_path / "a file").mark_outdated()
     one_of_two = "queryMsgById", "-t", "Find", "-i", one.message_id
     assert "a file" in refused(2, *one_of_two, "--body-dir", str(tmp_path / "a file"))
 

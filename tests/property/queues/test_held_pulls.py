@@ -149,7 +149,7 @@ def change(world: World, step: str, queue_id: int) -> None:
     elif step == "reset":
         broker.offsets.set_reset("live", "Plain", queue_id, QueueOffset(1), world.now_ms)
     elif step == "ban":
-        mask = FORBIDDEN_READ - broker.groups.forbidden("live", "Plain")
+        mask = FORBIDDEN_READ - broker.groups.forbidden_mask("live", "Plain")
         broker.groups.set_forbidden("live", "Plain", mask, world.now_ms)
     elif step == "heartbeat":
         subscribe(world, "live", "TagA", 7)
@@ -160,7 +160,7 @@ def change(world: World, step: str, queue_id: int) -> None:
         world.config.long_polling_enable = not world.config.long_polling_enable
         broker.fast.reconfigure()
     elif step == "role":
-        broker.role.end(1)
+        broker.role.become_replica(1)
         broker.held_pulls.release_all()
     elif step == "again":
         broker.role._is_slave = False

@@ -221,7 +221,7 @@ class Member(BrokerMachine):
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         return self.endpoint.call(address, request, timeout_ms)
 
-    def pause(self) -> Deferred[None]:
+    def next_turn(self) -> Deferred[None]:
         """Wait until the next tick."""
         later: Deferred[None] = Deferred()
         self._paused.append(later)
@@ -273,7 +273,7 @@ class Member(BrokerMachine):
         if context is None or not context.role.is_known:
             return
         self._registered_ms = self.clock.now_ms
-        _count, make = self.registration.request(Work(True, []))
+        _count, make = self.registration.begin_request(Work(True, []))
         for one in self.group.names:
             later = self.endpoint.call(one.endpoint.address, make(), CALL_TIMEOUT_MS)
             later.then(partial(self._registered, context))

@@ -154,12 +154,12 @@ class Node:
 
     def gather(self) -> None:
         """The lines of its history."""
-        changes = self.assignments.history.take()
+        changes = self.assignments.history.take_changes()
         self.lines += [line.decode() for line in lines_of(changes)]
 
     def _tick(self) -> None:
         self.assignments.tick()
-        for peer in self.consumers.expired(self.run.now_ms, EXPIRED_MS):
+        for peer in self.consumers.find_expired(self.run.now_ms, EXPIRED_MS):
             self.consumers.peer_closed(peer)
             peer.closed = True
         self.send_notices()

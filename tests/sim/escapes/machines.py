@@ -91,7 +91,7 @@ class OtherMaster(BrokerMachine):
             self.work.step()
         if now_ms - self._registered_ms >= REGISTER_MS:
             self._registered_ms = now_ms
-            _count, make = self.registration.request(Work(True, []))
+            _count, make = self.registration.begin_request(Work(True, []))
             for one in self.group.names:
                 later = self.endpoint.call(one.endpoint.address, make(), CALL_TIMEOUT_MS)
                 later.then(lambda _answer: None)

@@ -26,7 +26,7 @@ def what_no_master_took_counts(patch: Patch) -> None:
     """A message that failed is not sent again."""
 
     def failed(self: RetryWindow[Any, Any], item: Any, one: object) -> None:
-        self.complete(item)
+        self.remove_item(item)
 
     patch.setattr(RetryWindow, "_begin_pause", failed)
 
@@ -36,10 +36,10 @@ def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
 
     def settle(self: LevelEscape, level: int, *_arrival: object) -> None:
         at = self._windows[level].next
-        if at > self._levels.position(level):
+        if at > self._levels.first_undelivered(level):
             self._levels.delivered_elsewhere(level, at, self._now_ms)
 
-    patch.setattr(LevelEscape, "_advance", settle)
+    patch.setattr(LevelEscape, "_advance_progress", settle)
 
 
 def timers_leave_when_they_are_sent(patch: Patch) -> None:
@@ -109,7 +109,7 @@ def offsets_travel_without_their_notes(patch: Patch) -> None:
     def notes(self: PreOnline, name: str, former: object, return_number: int = 0) -> Iterator[None]:
         yield from ()
 
-    patch.setattr(PreOnline, "_notes", notes)
+    patch.setattr(PreOnline, "_take_over_notes", notes)
 
 
 def what_a_replica_heard_leaves_all_the_same(patch: Patch) -> None:
@@ -146,7 +146,7 @@ def ends_go_nowhere(patch: Patch) -> None:
     def end(self: HalfEscape, half: Half, how: int) -> Deferred[Command | str]:
         return Deferred.resolved("")
 
-    patch.setattr(HalfEscape, "end", end)
+    patch.setattr(HalfEscape, "forward_end", end)
 
 
 HALF_BUGS: list[Plant] = [

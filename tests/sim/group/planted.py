@@ -96,7 +96,7 @@ def no_lease(patch: Patch) -> None:
 
 def leases_of_before_count(patch: Patch) -> None:
     """A new master acknowledges before the controllers know that its term begins."""
-    patch.setattr(ControllerHeartbeats, "begin", ControllerHeartbeats.send_soon)
+    patch.setattr(ControllerHeartbeats, "begin_term", ControllerHeartbeats.send_soon)
     patch.setattr(
         Group, "is_current_master", lambda self, broker_id, epoch: broker_id in self.replicas
     )

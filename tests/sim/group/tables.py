@@ -93,7 +93,7 @@ class Tables:
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         return self._broker.endpoint.call(address, request, timeout_ms)
 
-    def pause(self) -> Deferred[None]:
+    def next_turn(self) -> Deferred[None]:
         """Wait until the next tick, so that much happens between two steps."""
         later: Deferred[None] = Deferred()
         self._paused.append(later)
@@ -163,12 +163,12 @@ class Tables:
     def names(self) -> frozenset[str]:
         """Names of topics and groups."""
         context = self.context
-        topics = (f"topic {name}" for name in context.topics.all())
-        return frozenset((*topics, *(f"group {name}" for name in context.groups.all())))
+        topics = (f"topic {name}" for name in context.topics.all_topics())
+        return frozenset((*topics, *(f"group {name}" for name in context.groups.all_groups())))
 
     def offsets(self) -> dict[Where, int]:
         """Committed offsets of groups."""
-        committed = self.context.offsets.offsets().committed
+        committed = self.context.offsets.all_offsets().committed
         return {
             (*pair, queue_id): int(at)
             for pair, queues in committed.items()
@@ -189,12 +189,12 @@ class Tables:
         if seen != self._seen:
             self._seen = seen
             self._compare(self._names, self._offsets, "went")
-        saved = context.saver.saved()
+        saved = context.saver.when_saved()
         if saved.done and saved.value is None:
             kept.names = self._names
         service = self._broker.service
         if service is not None and service.is_master and context.role.term is not None:
-            known = context.topics.all()
+            known = context.topics.all_topics()
             missing = [name for name in context.store.topics() if name not in known]
             missing = [name for name in missing if not name.endswith(DOOMED)]
             assert not missing, f"{self._broker.name} leads without the topics {missing} (R20)"

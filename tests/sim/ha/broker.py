@@ -60,7 +60,7 @@ class Broker(SeenBroker):
         self.options = replace(
             settings.ha, own_id=number, async_learner=learner, sync_from_last_file=last_file
         )
-        if not self.options.switches and number > 1:
+        if not self.options.has_elections and number > 1:
             self.options = replace(
                 self.options, broker_role=BrokerRole.SLAVE, ha_master_address="broker-1"
             )
@@ -150,7 +150,7 @@ class Broker(SeenBroker):
 
     def _replicate(self, store: Store) -> HaService:
         """Create its replication service, not started."""
-        group, plain = self._group, not self.options.switches
+        group, plain = self._group, not self.options.has_elections
         self.replicated = store.as_replicated(self.wall_ms, plain=plain)
         service = HaService(
             self.options,

@@ -105,15 +105,15 @@ class CarriedParts:
         """Change the role as broker/lifecycle/replication_setup.py does."""
         term, role = service.term, self.context.role
         if term is not None:
-            self.metadata.lead(service.epoch, self._broker.wall_ms)
-            role.begin(term)
+            self.metadata.begin_leading(service.epoch, self._broker.wall_ms)
+            role.become_master(term)
         else:
-            role.end(max(self._broker.number, 1))
+            role.become_replica(max(self._broker.number, 1))
             self._follow(service)
 
     def _follow(self, service: HaService) -> None:
         if not service.is_master:
-            self.metadata.follow(service.master_address, service.epoch, self._group.now_ms)
+            self.metadata.begin_following(service.master_address, service.epoch, self._group.now_ms)
 
     # Between brokers
 
@@ -389,7 +389,7 @@ def _config(broker: "Broker") -> BrokerConfig:
         transaction_time_out_ms=1_500,
         transaction_check_interval_ms=1_000,
         replication=ReplicationConfig(
-            enable_controller_mode=options.switches,
+            enable_controller_mode=options.has_elections,
             broker_role=options.broker_role,
             in_sync_replicas=options.in_sync_replicas,
         ),

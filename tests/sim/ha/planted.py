@@ -151,8 +151,10 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
 
 def released_when_demoted(patch: Patch) -> None:
     """A deposed master acknowledges its pending sends (observed)."""
-    real = MasterTerm._withhold
-    patch.setattr(MasterTerm, "_withhold", lambda self, status=None: real(self, PutStatus.PUT_OK))
+    real = MasterTerm._fail_pending_sends
+    patch.setattr(
+        MasterTerm, "_fail_pending_sends", lambda self, status=None: real(self, PutStatus.PUT_OK)
+    )
 
 
 def acknowledged_before_replicas_have_it(patch: Patch) -> None:
@@ -162,9 +164,9 @@ def acknowledged_before_replicas_have_it(patch: Patch) -> None:
 
 def acknowledged_before_durable(patch: Patch) -> None:
     """A replica under SYNC_FLUSH acknowledges bytes that are not durable."""
-    real = Options.replica.__get__
+    real = Options.replica_options.__get__
     replica = property(lambda self: dataclasses.replace(real(self), ack_durable=False))
-    patch.setattr(Options, "replica", replica)
+    patch.setattr(Options, "replica_options", replica)
 
 
 def joins_before_it_has_all(patch: Patch) -> None:

@@ -122,7 +122,7 @@ class Run(BrokerLives):
 
     def _ended(self, *, power: bool) -> None:
         self._end_asker()
-        self.model.ended(power=power, reviving=self._was_in(ReviveQueue._revive))
+        self.model.ended(power=power, reviving=self._was_in(ReviveQueue._revive_messages))
         if self._revive_changes and self._wear.random() < 0.6:
             self._change_revive_queues()
 

@@ -35,7 +35,7 @@ START_MS = 1_700_000_000_000
 
 def offset_json(table: OffsetTable) -> Any:
     """The content that consumerOffset.json would have now."""
-    return json.loads(b"".join(table.take()()))
+    return json.loads(b"".join(table.take_content()()))
 
 
 class SteeredJob:

@@ -48,15 +48,15 @@ class Replicas:
         self.leader = DefaultHaLeader(
             MasterTermDeps(
                 log=self.log,
-                rules=options.rules,
-                options=options.leader,
+                rules=options.ack_rules,
+                options=options.leader_options,
                 transport=Nowhere(),
                 wall_ms=lambda: world.now_ms,
                 now_ms=world.steady_ms,
             ),
             gap_max=GAP_MAX,
         )
-        world.broker.role.begin(self.leader)
+        world.broker.role.become_master(self.leader)
         self.join()
 
     def join(self) -> None:
@@ -80,7 +80,7 @@ class Replicas:
 
     def end(self) -> None:
         """End the master's term."""
-        self.leader.end(PutStatus.SERVICE_NOT_AVAILABLE)
+        self.leader.end_term(PutStatus.SERVICE_NOT_AVAILABLE)
         self.log.to_replica(self.world.now_ms)
 
     def _report(self, log_end: int) -> None:

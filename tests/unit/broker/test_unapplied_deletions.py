@@ -42,7 +42,7 @@ def first_of(world: Any) -> int:
 def test_a_new_master_serves_the_new_life(group: Group) -> None:
     master, replica = group.master, group.replica
     copy_log(master, replica)
-    group.follower.lead(2, replica.now_ms)
+    group.follower.begin_leading(2, replica.now_ms)
     assert replica.broker.store.max_queue_offset("T", 0) == 2
     assert first_of(replica) == first_of(master)
     assert replica.broker.store.deletions.unapplied_deletions() == {}
@@ -210,10 +210,10 @@ def test_a_broker_alone_applies_the_records_its_recovery_finds(group: Group) -> 
 def test_a_topic_that_no_table_has_is_made_known(group: Group) -> None:
     master, replica = group.master, group.replica
     replica.broker.topics.delete("T", 8)
-    group.follower.follow(MASTER, 0, replica.steady_ms)
+    group.follower.begin_following(MASTER, 0, replica.steady_ms)
     replica.config_disk.hold()
     copy_log(master, replica)
-    group.follower.lead(2, replica.now_ms)
+    group.follower.begin_leading(2, replica.now_ms)
     replica.config_disk.release()
     assert replica.broker.topics.get("T") is not None
 
@@ -234,7 +234,7 @@ def test_the_rest_of_a_deletion_in_a_topics_next_life_is_known_to_a_new_master(
     copy_log(master, replica)
     replica.disk.hold()
     group.follower._deletions["T"] = end
-    group.follower.lead(1, replica.now_ms)
+    group.follower.begin_leading(1, replica.now_ms)
     replica.broker.role._is_slave = False
     assert replica.broker.topics.get("T") is None
     replica.disk.release()

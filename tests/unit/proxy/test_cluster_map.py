@@ -107,8 +107,8 @@ def test_a_transaction_is_checked_at_a_client_of_the_topic(proxy: ProxyWorld) ->
     heard = proxy.producer("c1", "TTran", "TNormal")[1]
     assert [telemetry.WhichOneof("kind") for telemetry in heard.messages] == ["settings"]
     producers = proxy.brokers[1].world.broker.producers
-    assert [one.client_id for one in producers.group("TTran").values()] == ["proxy@1"]
-    assert not producers.group("TNormal"), "only transactions are asked about"
+    assert [one.client_id for one in producers.producers_of("TTran").values()] == ["proxy@1"]
+    assert not producers.producers_of("TNormal"), "only transactions are asked about"
     proxy.send(message(**TRAN))
     proxy.pass_all(5_000)
     checks = [telemetry.recover_orphaned_transaction_command for telemetry in heard.messages]
@@ -119,7 +119,7 @@ def test_a_transaction_is_checked_at_a_client_of_the_topic(proxy: ProxyWorld) ->
     assert ended.status.code == Code.OK
     assert [len(proxy.received("TTran", "G1", broker)) for broker in "ab"] in ([1, 0], [0, 1])
     proxy.ask("NotifyClientTermination")
-    assert not producers.group("TTran")
+    assert not producers.producers_of("TTran")
 
 
 def test_a_group_is_one_member_of_each_broker(proxy: ProxyWorld) -> None:
@@ -160,7 +160,7 @@ def test_a_broker_is_told_again_when_its_connection_was_lost(proxy: ProxyWorld) 
     far.connect()
     proxy.members.lost(far.address)
     proxy.tick(500)
-    assert [one.client_id for one in far.world.broker.producers.group("TTran").values()]
+    assert [one.client_id for one in far.world.broker.producers.producers_of("TTran").values()]
     before = far.times(RequestCode.HEART_BEAT)
     proxy.tick(29_000)
     assert far.times(RequestCode.HEART_BEAT) == before

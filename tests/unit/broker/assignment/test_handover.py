@@ -108,7 +108,7 @@ def test_the_lines_are_those_that_the_report_reads(brokers: Brokers) -> None:
 
 
 def history(brokers: Brokers) -> list[bytes]:
-    return list(lines_of(brokers.worlds["a"].broker.assignments.history.take()))
+    return list(lines_of(brokers.worlds["a"].broker.assignments.history.take_changes()))
 
 
 class Member:
@@ -137,7 +137,7 @@ def test_no_order_of_questions_gives_a_queue_to_two() -> None:
             if set(members) != set(shares):
                 name = rng.choice(sorted(STRATEGIES.keys() - {"CONFIG", "MACHINE_ROOM"}))
                 shares = allocate(name, sharing_of(members, Q, settling.shares))
-                settling.begin(shares, now_ms, 10**9)
+                settling.begin_handover(shares, now_ms, 10**9)
                 due += members
             rng.shuffle(due)
             for _ in range(rng.randrange(len(due) + 1)):
@@ -156,7 +156,7 @@ def test_no_order_of_questions_gives_a_queue_to_two() -> None:
 def ask(settling: QueueHandover, members: dict[str, Member], due: list[str], now_ms: int) -> None:
     who = due.pop()
     if who in members:
-        queues, awaited = settling.ask(who, now_ms)
+        queues, awaited = settling.queues_for_member(who, now_ms)
         if who not in settling.shares:
             assert not queues
         members[who].held = set(queues)

@@ -311,8 +311,8 @@ def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     of = config.replication
     assert not warnings
     assert of.is_elected
-    assert of.switches
-    assert of.replicates
+    assert of.has_elections
+    assert of.needs_replication
     assert of.all_ack
     assert not of.is_slave
     assert of.controller_addr == ("10.0.0.1:9878", "10.0.0.2:9878")
@@ -340,7 +340,7 @@ def test_group_that_switches_waits_for_all_unless_told_otherwise() -> None:
     [("", False), ("haListenPort=10912", True), ("brokerRole=SYNC_MASTER", True)],
 )
 def test_the_replicating_roles(text: str, replicates: bool) -> None:
-    assert load_config(text)[0].replication.replicates == replicates
+    assert load_config(text)[0].replication.needs_replication == replicates
 
 
 def test_replicas_without_waiting_sends_are_warned_of() -> None:

@@ -39,7 +39,9 @@ def test_the_port_of_replicas_is_behind_the_brokers() -> None:
     text = "listenPort=0\nhaListenPort=10912\n"
     assert broker_config(text, "", container())[0].replication.ha_listen_port == 0
     config, _ = broker_config("listenPort=20911\n", "", container())
-    assert not config.replication.replicates, "a master alone needs none, as without a container"
+    assert not config.replication.needs_replication, (
+        "a master alone needs none, as without a container"
+    )
 
 
 def test_name_servers_of_the_container_are_its_brokers() -> None:

@@ -177,7 +177,7 @@ class GrpcWorld:
 
     def peers_of(self, group: str) -> list[Peer]:
         """The members of a producer group."""
-        return list(self.world.broker.producers.group(group))
+        return list(self.world.broker.producers.producers_of(group))
 
 
 def tell(call: GrpcCall, message: bytes) -> None:

@@ -37,7 +37,9 @@ class Side:
         self.loop = StillLoop()
         self.turn = front.world.turn
         plain = SimpleCalls(front.world.broker, front.messaging)
-        self.lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
+        self.lane = GrpcLane(
+            plain.find_native_lane, plain.may_ack, HEADERS, trailers(GrpcCode.OK, "")
+        )
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         lane = self.lane if is_native else None
         self.hub = GrpcHub(front.messaging.methods, GrpcOptions(), loop, lane)

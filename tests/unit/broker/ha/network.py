@@ -99,7 +99,7 @@ class MemoryShell:
             self.network.todo.append(lambda part=part: self._deliver(end, part))
         return connection not in self.blocked
 
-    def pause(self, connection: int, paused: bool) -> None:
+    def set_paused(self, connection: int, paused: bool) -> None:
         (self.paused.add if paused else self.paused.discard)(connection)
 
     def close(self, connection: int) -> None:
@@ -175,7 +175,9 @@ class Broker:
             flush_disk_type=mode,
         )
         self.store = Store.open(RealFiles(), config, self.disk, self.network.now_ms)
-        self.log = self.store.as_replicated(self.network.now_ms, plain=not self.options.switches)
+        self.log = self.store.as_replicated(
+            self.network.now_ms, plain=not self.options.has_elections
+        )
         self.service = HaService(
             self.options,
             self.log,

@@ -70,7 +70,7 @@ class Group:
         self.link = Link(self.master)
         self.lead = MetadataFollower(self.master.broker, Link(None))
         self.follower = MetadataFollower(self.replica.broker, self.link)
-        self.follower.follow(MASTER, 0, self.replica.steady_ms)
+        self.follower.begin_following(MASTER, 0, self.replica.steady_ms)
 
     def round(self, by_ms: int = 60_000) -> None:
         """Advance the clock and run a round of the replica."""

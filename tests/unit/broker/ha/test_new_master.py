@@ -21,10 +21,10 @@ def elect(group: Group) -> Any:
     begin, size = int(log.end), source.max_log_offset
     log.append(begin, bytes(source._log.view(begin, size - begin)), replica.now_ms)
     log.confirm_to(size, replica.now_ms)
-    replica.broker.role.end(1)
+    replica.broker.role.become_replica(1)
     log.to_master(2, replica.now_ms)
     log.confirm_to(log.end, replica.now_ms)
-    group.follower.lead(2, replica.now_ms)
+    group.follower.begin_leading(2, replica.now_ms)
     replica.broker.role._is_slave = False
     return replica
 
@@ -66,14 +66,14 @@ def test_recalls_hold_over_a_rewind_before_a_term(make_world: Callable[..., Any]
     master.pass_time(2_000)
     assert timers.status(master.now_ms).offset_behind == 0
     group.lead.shut_down()
-    master.broker.role.end(1)
-    timers.follow()
+    master.broker.role.become_replica(1)
+    timers.begin_following()
     assert timers.status(master.now_ms).offset_behind > 1_500
     master.now_ms += 30_000
     log = master.broker.store.as_replicated(master.now_ms)
     log.to_replica(master.now_ms)
     log.to_master(2, master.now_ms)
-    group.lead.lead(2, master.now_ms)
+    group.lead.begin_leading(2, master.now_ms)
     master.broker.role._is_slave = False
     for _ in range(50):
         master.now_ms += 100

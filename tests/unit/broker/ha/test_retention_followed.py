@@ -27,7 +27,7 @@ def follow(group: Group) -> None:
         size = min(FILE_SIZE, source.max_log_offset - at)
         log.append(at, bytes(source._log.view(at, size)), replica.now_ms)
     log.confirm_to(source.max_log_offset, replica.now_ms)
-    replica.broker.role.end(1)
+    replica.broker.role.become_replica(1)
     replica.set_clock(master.now_ms - replica.now_ms)
     group.round()
     assert group.follower.error == ""

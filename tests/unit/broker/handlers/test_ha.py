@@ -145,7 +145,7 @@ def test_a_master_says_where_its_log_is_copied_from(admin: Any) -> None:
     steer(admin, 77, leader=LeaderStatus())
     admin.broker.ha_address = "10.0.0.9:10912"
     assert "masterHaAddress" not in admin.ask(906).fields, "it is not the master"
-    admin.broker.role.begin(SimpleNamespace(has_ended=False))
+    admin.broker.role.become_master(SimpleNamespace(has_ended=False))
     fields = admin.ask(906).fields
     assert fields == {
         "masterHaAddress": "10.0.0.9:10912",

@@ -81,7 +81,7 @@ def test_traffic_by_topic_and_group(admin: Any, scrape: Callable[[], Samples]) -
     assert found["rocketmq_storage_message_reserve_time"] == {(): 5_000}
     assert found["rocketmq_storage_dispatch_behind_bytes"] == {(): 0}
     assert found["rocketmq_broker_permission"] == {(): 6}
-    assert found["rocketmq_topic_number"] == {(): len(admin.broker.topics.all())}
+    assert found["rocketmq_topic_number"] == {(): len(admin.broker.topics.all_topics())}
 
 
 def test_system_topics_are_marked(admin: Any, scrape: Callable[[], Samples]) -> None:

@@ -30,7 +30,7 @@ def lead_anew(popper: Popper, saved: int = 0) -> None:
     """Restart as the next master: it has the log, an old copy of the offset, and no file of
     batches."""
     world = popper.world
-    world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(saved))
+    world.broker.offsets._committed.restore_entry(("T", "g"), 0, QueueOffset(saved))
     world.close()
     world.open()
     assert world.broker.pop.orders.get(*QUEUE) is None

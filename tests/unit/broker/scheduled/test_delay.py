@@ -57,7 +57,7 @@ def test_levels_do_not_wait_for_each_other(world: Any) -> None:
     assert [record.body for record in delivered(world)] == [b"one"]
     world.pass_time(9_000)
     assert [record.body for record in delivered(world)] == [b"one", b"ten"]
-    assert world.broker.delay.progress() == {1: 1, 3: 1}
+    assert world.broker.delay.copy_progress() == {1: 1, 3: 1}
 
 
 def test_order_within_a_level(world: Any) -> None:
@@ -68,7 +68,7 @@ def test_order_within_a_level(world: Any) -> None:
 
 
 def test_nothing_passes_a_message_that_cannot_be_delivered(world: Any, monkeypatch: Any) -> None:
-    deliver = type(world.broker.delay)._deliver
+    deliver = type(world.broker.delay)._deliver_unit
 
     def refuse_first(delays: Any, unit: Any, now_ms: int) -> bool:
         return unit.queue_offset > 0 and bool(deliver(delays, unit, now_ms))
@@ -76,7 +76,7 @@ def test_nothing_passes_a_message_that_cannot_be_delivered(world: Any, monkeypat
     for number in range(3):
         send(world, 1, body=b"%d" % number)
     with monkeypatch.context() as patched:
-        patched.setattr(type(world.broker.delay), "_deliver", refuse_first)
+        patched.setattr(type(world.broker.delay), "_deliver_unit", refuse_first)
         world.pass_time(2_000)
     assert delivered(world) == []
     world.pass_time(1_000)
@@ -154,7 +154,7 @@ def test_store_that_refuses_is_asked_again(world: Any, monkeypatch: Any) -> None
     with monkeypatch.context() as patch:
         patch.setattr(store, "_closed", True)
         world.pass_time(2_000)
-    assert world.broker.delay.progress() == {1: 0}
+    assert world.broker.delay.copy_progress() == {1: 0}
     world.pass_time(100)
     assert len(delivered(world)) == 1
 
@@ -222,10 +222,10 @@ def test_progress_of_another_store_is_clamped(make_world: Callable[..., Any]) ->
     world.broker.delay.load()
     send(world, 2)
     world.pass_time(5_100)
-    assert world.broker.delay.progress()[2] == 1
+    assert world.broker.delay.copy_progress()[2] == 1
     send(world, 1)
     world.pass_time(1_100)
-    assert world.broker.delay.progress()[1] <= 1
+    assert world.broker.delay.copy_progress()[1] <= 1
 
 
 def test_damaged_progress_is_named(world: Any) -> None:

@@ -33,7 +33,7 @@ def timer(replica: Replica, body: bytes, delay_ms: int, topic: str = "T", **more
 
 
 def reported_checkpoint(replica: Replica) -> TimerCheckpoint:
-    return replica.world.broker.timers.checkpoint()
+    return replica.world.broker.timers.replica_checkpoint()
 
 
 def test_a_timer_goes_to_another_master_in_its_time(replica: Replica) -> None:
@@ -300,7 +300,7 @@ def test_answers_after_the_log_or_the_master_has_changed_count_nothing(
     if is_cut:
         timers.on_truncated()
     else:
-        timers.follow()
+        timers.begin_following()
     replica.others.silent = False
     replica.others.answer_all()
     assert (timers.durable.current.read_ms, timers.dequeued.total) == (before, counted)
@@ -400,7 +400,7 @@ def test_a_role_that_is_lost_early_does_not_forget_the_other_brokers_deliveries(
     master.now_ms += timers._roll_ms - 60_000
     master.pass_time(2_000)
     assert timers._slots.has_passed
-    timers.follow()
+    timers.begin_following()
     master.pass_time(80_000)
     assert bodies(master) == []
     assert bodies(master, TIMER_TOPIC) == [b"0", b"1", b"0"]

@@ -110,7 +110,7 @@ def test_identity_and_configuration(linked: tuple[Path, Path]) -> None:
     files.save_applied(Applied(2, "code"))
     files.save(2)
     assert (path.is_symlink(), (elsewhere / "identity").read_text()) == (True, "c#b#2")
-    files.forget()
+    files.remove_files()
     assert (path.is_symlink(), path.exists(), files.load()) == (True, False, None)
     assert (store / "brokerIdentity-forgotten").read_text() == "c#b#2"
     link(store / "broker.conf", elsewhere / "conf", "a=1\n")

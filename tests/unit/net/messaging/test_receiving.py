@@ -446,7 +446,7 @@ def test_a_message_of_a_group_that_is_not_known_is_not_renewed_for_ever(
 
     push(front)
     with monkeypatch.context() as patched:
-        patched.setattr(BrokerRequestBackend, "group", refuse)
+        patched.setattr(BrokerRequestBackend, "group_config", refuse)
         patched.setattr(renewals, "TOTAL_MAX_MS", 100_000)
         front.world.pass_time(200_000, 1_000)
     assert front.messaging.renewals.count == 0

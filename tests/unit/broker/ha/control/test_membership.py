@@ -49,7 +49,7 @@ def test_three_steps_then_a_heartbeat_then_an_election(make: Make) -> None:
     assert member.broker.service.is_master
     assert term(member).sync.options.own_id == 4
     assert member.broker.log.epochs.last_epoch == 1
-    assert member.membership.reason == ""
+    assert member.membership.reason_without_role == ""
 
 
 def test_a_restart_registers_under_the_same_id_from_any_address(make: Make, group: Group) -> None:
@@ -278,7 +278,7 @@ def test_a_notice_switches_both_sides(make: Make) -> None:
     assert one.ha_info(two.broker.address) == address_of(2)
     two.pass_time(300)
     one.pass_time(300)
-    assert one.membership._follows
+    assert one.membership._is_following
     assert agree(two, 4) == {1, 2}
     assert two.broker.read() == [b"kept"]
 

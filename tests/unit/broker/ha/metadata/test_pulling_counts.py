@@ -17,7 +17,7 @@ def test_a_log_that_began_anew_is_told_at_once_how_far_idle_queues_are(group: Gr
     assert replicated.save_queue_counts({"T": {0: 7}}).value is None
     log = replica.store.as_replicated(group.replica.now_ms)
     follower = MetadataFollower(replica, group.link, log=log)
-    follower.follow(MASTER, 1, group.replica.steady_ms)
+    follower.begin_following(MASTER, 1, group.replica.steady_ms)
     follower.tick(group.replica.now_ms, group.replica.steady_ms)
     assert "queueCounts" not in group.link.asked[0].fields, "it has the log from its first byte on"
     asked = len(group.link.asked)
@@ -50,9 +50,9 @@ def test_a_master_that_cannot_count_is_waited_for_if_it_is_ours(
     if is_rocketmq:
         group.link.target = rocketmq
     else:
-        group.master.broker.role.end(2)
+        group.master.broker.role.become_replica(2)
     follower = MetadataFollower(group.replica.broker, group.link, log=log)
-    follower.follow(MASTER, 1, group.replica.steady_ms)
+    follower.begin_following(MASTER, 1, group.replica.steady_ms)
     log.append(LogOffset(log.file_size), b"\x00\x00", group.replica.now_ms)
     assert not log.has_queue_counts
     follower.tick(group.replica.now_ms, group.replica.steady_ms)

@@ -236,7 +236,7 @@ def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
     assert admin.broker.topics.data_version.counter == version.counter + 1
     result.resolve(None)
     assert response.value.code == 0
-    assert not admin.broker.config.writable
+    assert not admin.broker.config.is_writable
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,11 @@ def test_messages_handed_out_since_an_offset_was_set_back_do_not_come_early(
     offsets.commit("g", "T", 0, QueueOffset(0), world.now_ms)
     world.pass_time(100)
     assert [body for body, _ in popper.pop(max_msg_nums=1, invisible_time=50_000)] == ["a"]
-    number = offsets.offsets().lowered["T", "g"][0]
-    world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(0))  # as saved before
+    number = offsets.all_offsets().lowered["T", "g"][0]
+    world.broker.offsets._committed.restore_entry(("T", "g"), 0, QueueOffset(0))  # as saved before
     world.close()
     world.open()
-    assert world.broker.offsets.offsets().lowered["T", "g"][0] == number
+    assert world.broker.offsets.all_offsets().lowered["T", "g"][0] == number
     assert [body for body, _ in popper.pop()] == ["b"]
 
 

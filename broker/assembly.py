@@ -73,7 +73,7 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import QueueOffset
-from turbopump.net.config.audit import audit
+from turbopump.net.config.audit import audit_handlers
 from turbopump.net.transport.calls import Call
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
@@ -287,7 +287,7 @@ def request_table(context: BrokerContext) -> Dispatcher:
     table = Dispatcher(context.saver.hold_until_saved)
     for family in _FAMILIES:
         family.register(table, context)
-    audit(table, audited_states(context))
+    audit_handlers(table, audited_states(context))
     return table
 
 

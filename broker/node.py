@@ -276,7 +276,7 @@ class BrokerNode:
         # In a thread: recovery of a big store takes minutes, and signals must be handled meanwhile.
         watch = StartupProgress(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
 
-        def work() -> Store:
+        def open_store() -> Store:
             self._topics.load()  # recovery asks which topics hold batches
             return Store.open(
                 self._files,
@@ -290,7 +290,7 @@ class BrokerNode:
             )
 
         self._disk_mailbox.hold_reports()
-        opening = asyncio.ensure_future(asyncio.to_thread(work))
+        opening = asyncio.ensure_future(asyncio.to_thread(open_store))
         try:
             self._store = await asyncio.shield(opening)
             self._config.store = self._store.config
@@ -420,7 +420,7 @@ class BrokerNode:
             self.context.store_host = pack_ip(self._ip, port)
             fast.start(self.context.store_host)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
-                vip = table.without(_NOT_VIP)
+                vip = table.without_codes(_NOT_VIP)
                 gate = Gate(fast.lane, turn=turn)
                 await server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except (OSError, TlsError) as error:
@@ -529,7 +529,9 @@ class BrokerNode:
                 self._periodic.run_every("master", look_ms, lambda: self._register_topics([]))
         run_logging_errors(self._periodic.tick, "the broker's duties")
         look_up_ms = self._config.fetch_namesrv_addr_interval_ms
-        self._periodic.run_every("the look-up of name servers", look_up_ms, self._lookup.begin)
+        self._periodic.run_every(
+            "the look-up of name servers", look_up_ms, self._lookup.begin_lookup
+        )
         run_logging_errors(self._name_servers.tick, "the registration")
         replication = self._config.replication
         if replication.enable_slave_acting_master:

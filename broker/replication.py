@@ -257,7 +257,7 @@ class ByteRate:
     def __init__(self, now_ms: int) -> None:
         self._began_ms, self._bytes, self._last = now_ms, 0, 0
 
-    def add(self, size: int, now_ms: int) -> None:
+    def count_bytes(self, size: int, now_ms: int) -> None:
         """Count `size` transferred bytes at `now_ms`."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
             self._end_period(now_ms)

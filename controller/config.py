@@ -22,7 +22,7 @@ from turbopump.engine.keys import (
 from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 from turbopump.net.wire.java_properties import ConfigError
 
 ALL: Final = "0.0.0.0"
@@ -81,7 +81,7 @@ def parse_peers(value: str) -> dict[str, str]:
             continue
         name, dash, address = part.strip().partition("-")
         try:
-            host, port = split(address)
+            host, port = split_host_port(address)
             if not dash or not name or not port:
                 raise ValueError
         except ValueError:
@@ -322,7 +322,7 @@ class ControllerConfig(NodeConfig):
         peers."""
         if not self.peers:
             return self.bind_address or ALL, self.listen_port
-        host, port = split(self.members[self.self_id])
+        host, port = split_host_port(self.members[self.self_id])
         return self.bind_address or host, port
 
     @property
@@ -331,7 +331,7 @@ class ControllerConfig(NodeConfig):
         path = self.store_path or f"~/{self.controller_type}Controller"
         return f"{path}/raft-{self.self_id}"
 
-    def check(self, _before: NodeConfig) -> list[str]:
+    def check_change(self, _before: NodeConfig) -> list[str]:
         """Raise ConfigError if minVoteIntervalMs is above maxVoteIntervalMs; return no warnings."""
         least, most = self.vote_interval_ms_min, self.vote_interval_ms_max
         if least > most:

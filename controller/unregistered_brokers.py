@@ -63,7 +63,7 @@ class UnregisteredBrokers(Generic[T]):
         """Return the reports of a group's brokers that arrived at or after `since_ms`, unsorted."""
         return [one for one in self._groups.get(name, {}).values() if one.heard_ms >= since_ms]
 
-    def expire(self, before_ms: int) -> None:
+    def remove_older(self, before_ms: int) -> None:
         """Remove reports that arrived before `before_ms`."""
         old = [
             (name, address)

@@ -238,7 +238,7 @@ class Replicated(ReplicaLog):
         size = log.file_size
         pieces = coming.take_writable([data, *more], size - log.end % size, size)
         self._marks.mark_writes(whole=coming.is_aligned)
-        coming.put_back(log.append_raw(pieces, whole=coming.is_aligned))
+        coming.put_back(log.append_fitting_pieces(pieces, whole=coming.is_aligned))
         if self._is_sync:
             self._commit.start_sync()
 

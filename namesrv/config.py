@@ -145,7 +145,7 @@ class NamesrvConfig(NodeConfig):
         "enableControllerInNamesrv", BOOLEAN, False, "Run a controller in the same process."
     )
 
-    def values(self) -> dict[str, str]:
+    def values_as_text(self) -> dict[str, str]:
         """Current text of every key by name, as of every node, but for NOT_SHOWN."""
-        shown = NodeConfig.values(self)
+        shown = NodeConfig.values_as_text(self)
         return {name: value for name, value in shown.items() if name not in NOT_SHOWN}

@@ -19,7 +19,7 @@ from turbopump.namesrv import topic_queues
 from turbopump.namesrv.registrations import BrokerKey, BrokerRegistration, Expired, Registered
 from turbopump.namesrv.route_rows import (
     Notice,
-    copy,
+    copy_group,
     copy_queue,
     keep_zone,
     lost_lead,
@@ -28,7 +28,7 @@ from turbopump.namesrv.route_rows import (
     show_acting_masters,
 )
 from turbopump.namesrv.topic_queues import TopicQueues
-from turbopump.net.wire.bodies import Steps, finish, sort_in_steps
+from turbopump.net.wire.bodies import Steps, run_to_result, sort_in_steps
 from turbopump.net.wire.names import SYNC_MEMBER_PREFIX
 from turbopump.net.wire.route import (
     MASTER_ID,
@@ -94,7 +94,7 @@ class RouteTable(TopicQueues):
         """Register a broker, or renew it, with all its topics at once; for the arguments and the
         outcome see `register_in_steps`. `connection` is any hashable object; its close ends the
         registration."""
-        return finish(
+        return run_to_result(
             self.register_in_steps(
                 broker, connection, now_ms, delete_missing_topics=delete_missing_topics
             )
@@ -231,7 +231,7 @@ class RouteTable(TopicQueues):
             notices += self.unregister(key[0], self._live[key].broker_name, key[1])
         return notices
 
-    def scan(self, now_ms: int) -> list[Expired]:
+    def unregister_silent(self, now_ms: int) -> list[Expired]:
         """Unregister the brokers whose last sign of life is older than their timeout, and return
         them."""
         silent = [(key, live) for key, live in self._live.items() if live.expired(now_ms)]
@@ -253,7 +253,7 @@ class RouteTable(TopicQueues):
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
-    def route(
+    def find_route(
         self, topic: str, *, acting_master: bool = False, zone: str | None = None
     ) -> TopicRouteData | None:
         """The route of a topic, a copy that the caller may change; None if no group has it
@@ -266,7 +266,7 @@ class RouteTable(TopicQueues):
         queues = self._of_existing_groups(self._queues.get(topic, {}))
         if not queues:
             return None
-        groups = [copy(self._groups[name]) for name in queues]
+        groups = [copy_group(self._groups[name]) for name in queues]
         route = TopicRouteData([*map(copy_queue, queues.values())], groups)
         if self._filter_servers:
             for group in groups:
@@ -286,7 +286,7 @@ class RouteTable(TopicQueues):
 
     def cluster_info(self) -> ClusterInfo:
         """Copies of all groups, and the sorted names of the groups in each cluster."""
-        groups = {name: copy(group) for name, group in self._groups.items()}
+        groups = {name: copy_group(group) for name, group in self._groups.items()}
         return ClusterInfo(groups, {name: sorted(names) for name, names in self._clusters.items()})
 
     def member_group(self, name: str) -> dict[int, str]:

@@ -77,7 +77,7 @@ def lines_over_time(number: int, lines: Sequence[Line], label: str, *, log: bool
         everything = [time for line in lines for time, _ in line.points]
         dated = _time_axis(axes, everything)
         for line in lines:
-            axes.plot(
+            axes.draw_plot(
                 [_utc_time(time) if dated else time for time, _ in line.points],
                 [math.nan if value is None else value for _, value in line.points],
                 color=line.colour,
@@ -98,7 +98,7 @@ def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
     comparable. Returns SVG."""
     with _new_figure(number) as (figure, axes, done):
         for line in lines:
-            axes.plot(
+            axes.draw_plot(
                 [at for at, _ in line.points],
                 [math.nan if value is None else value for _, value in line.points],
                 color=line.colour,
@@ -111,12 +111,12 @@ def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
     return done[0]
 
 
-def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str) -> str:
+def draw_histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str) -> str:
     """Draw bars over a logarithmic value axis with the text `label`, and return SVG; each metric is
     (its buckets, HTML colour). `number` is the plot's own on the page."""
     with _new_figure(number) as (figure, axes, done):
         buckets = [list(rows) for rows, _ in metrics]
-        edges = _edges([bucket for rows in buckets for bucket in rows])
+        edges = _bin_edges([bucket for rows in buckets for bucket in rows])
         for rows, (_, colour) in zip(buckets, metrics, strict=True):
             axes.stairs(_in_bins(rows, edges), edges, fill=True, color=colour, alpha=0.45)
             axes.stairs(_in_bins(rows, edges), edges, color=colour, linewidth=1.1)
@@ -136,7 +136,7 @@ def interval_bars(number: int, rows: Sequence[tuple[float, float]], label: str) 
         dated = _time_axis(axes, everything)
         for at, (start, end) in enumerate(rows, 1):
             ends = (_utc_time(start), _utc_time(end)) if dated else (start, end)
-            axes.plot(ends, (at, at), color=COLOURS[3], linewidth=4, solid_capstyle="butt")
+            axes.draw_plot(ends, (at, at), color=COLOURS[3], linewidth=4, solid_capstyle="butt")
         axes.set_ylim(len(rows) + 0.6, 0.4)
         axes.set_yticks(range(1, len(rows) + 1, max(1, len(rows) // 20)))
         figure.supylabel(label, fontsize=9, color="#445")
@@ -155,10 +155,10 @@ def _new_figure(
         yield figure, figure.add_subplot(), done
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    done.append(_inline(text.getvalue(), number))
+    done.append(_inline_svg(text.getvalue(), number))
 
 
-def _inline(svg: str, number: int) -> str:
+def _inline_svg(svg: str, number: int) -> str:
     """Return the SVG element alone, with ids unique on the page and the page's full width."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -192,7 +192,7 @@ def _utc_time(time_s: float) -> datetime:
     return datetime.fromtimestamp(time_s, UTC)
 
 
-def _edges(buckets: Sequence[Bucket]) -> list[float]:
+def _bin_edges(buckets: Sequence[Bucket]) -> list[float]:
     """Return at most BINS + 1 edges around all buckets, evenly spaced on a logarithmic scale.
 
     No edge lies inside a bucket: values measured in it could lie on either side, so the bar's

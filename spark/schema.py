@@ -22,11 +22,11 @@ ARROW_SCHEMA = pa.schema(
     [
         pa.field("store", pa.string(), nullable=False),
         pa.field("topic", pa.string(), nullable=False),
-        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("queue_id", pa.read_int32(), nullable=False),
         pa.field("queue_offset", pa.int64(), nullable=False),
         pa.field("log_offset", pa.int64(), nullable=False),
-        pa.field("epoch", pa.int32(), nullable=True),
-        pa.field("size", pa.int32(), nullable=False),
+        pa.field("epoch", pa.read_int32(), nullable=True),
+        pa.field("size", pa.read_int32(), nullable=False),
         pa.field("born_time", TIMESTAMP, nullable=False),
         pa.field("store_time", TIMESTAMP, nullable=False),
         pa.field("born_host", pa.string(), nullable=False),
@@ -35,12 +35,12 @@ ARROW_SCHEMA = pa.schema(
         pa.field("tags", pa.string(), nullable=True),
         pa.field("unique_key", pa.string(), nullable=True),
         pa.field("properties", PROPERTIES, nullable=False),
-        pa.field("flag", pa.int32(), nullable=False),
-        pa.field("sys_flag", pa.int32(), nullable=False),
-        pa.field("reconsume_times", pa.int32(), nullable=False),
+        pa.field("flag", pa.read_int32(), nullable=False),
+        pa.field("sys_flag", pa.read_int32(), nullable=False),
+        pa.field("reconsume_times", pa.read_int32(), nullable=False),
         pa.field("prepared_transaction_offset", pa.int64(), nullable=False),
-        pa.field("body_crc", pa.int32(), nullable=False),
-        pa.field("body_size", pa.int32(), nullable=False),
+        pa.field("body_crc", pa.read_int32(), nullable=False),
+        pa.field("body_size", pa.read_int32(), nullable=False),
         pa.field("confirmed", pa.bool_(), nullable=False),
         pa.field("body", pa.binary(), nullable=False),
     ]
@@ -65,7 +65,7 @@ class UnknownColumn(ValueError):
     """A requested column that the table does not have; the text names it and all columns."""
 
 
-def ordered(columns: Iterable[str] | None) -> tuple[str, ...]:
+def order_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     """Return the requested columns in the table's order, each once; None: all. Raises
     UnknownColumn."""
     if columns is None:
@@ -80,10 +80,10 @@ def parse_columns(text: str | None) -> tuple[str, ...]:
     """Parse a comma list of columns into the table's order; "" and None: all. Raises
     UnknownColumn."""
     names = [name.strip() for name in (text or "").split(",")]
-    return ordered([name for name in names if name] or None)
+    return order_columns([name for name in names if name] or None)
 
 
 def arrow_schema(columns: Iterable[str] | None = None) -> pa.Schema:
     """Return the Arrow schema of some columns, in the table's order; None: all. Raises
     UnknownColumn."""
-    return pa.schema([ARROW_SCHEMA.field(name) for name in ordered(columns)])
+    return pa.schema([ARROW_SCHEMA.field(name) for name in order_columns(columns)])

@@ -21,6 +21,7 @@ from turbopump.broker.assignment.coordinator import (
     CoordinatedTopic,
     CoordinatedTopics,
     RunOnThread,
+    compute_shares,
 )
 from turbopump.broker.assignment.history import AssignmentHistory
 from turbopump.broker.assignment.routes import GroupCoordinator, KnownRoute, TopicRoutes
@@ -33,7 +34,7 @@ from turbopump.net.allocation.pop_shares import pop_share
 from turbopump.net.allocation.shares import AllocationError, Shares, sharing_of
 from turbopump.net.allocation.strategies import AVG, CONFIG, STICKY, is_strategy
 from turbopump.net.transport.calls import Call
-from turbopump.net.wire.bodies import BadBody, as_object, dump, load_object
+from turbopump.net.wire.bodies import BadBody, as_object, encode_json, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.names import RETRY_PREFIX
@@ -100,7 +101,7 @@ def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes
     if queues is None:
         return b"{}"
     beans = [{"messageQueue": queue.to_json(), "mode": mode} for queue in queues]
-    return dump({"messageQueueAssignments": beans})
+    return encode_json({"messageQueueAssignments": beans})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +283,7 @@ class Assignments:
         }
         body = query.body
         if kept is not None:
-            body = dump({**load_object(body), KEPT: kept.to_json()})
+            body = encode_json({**load_object(body), KEPT: kept.to_json()})
         request = new_request(RequestCode.QUERY_ASSIGNMENT, None, body, fields=fields)
         answered = self._call(who.address, request, FORWARD_TIMEOUT_MS)
         return _chain_deferred(
@@ -326,7 +327,7 @@ class Assignments:
                     self.kept.adopt_rows({row.name: row})
             except BadBody as error:
                 return Deferred.resolved(_no_queues(f"coordinator {who.broker_name}: {error}", who))
-            body = dump(members)
+            body = encode_json(members)
         return Deferred.resolved(AssignmentResponse(body))
 
     # This broker decides
@@ -385,7 +386,7 @@ class Assignments:
         if not is_news or kept is None or len(kept.row()) + len(body) > KEPT_MAX:
             return AssignmentResponse(body)
         members = {**load_object(body), KEPT: kept.to_json()}
-        return AssignmentResponse(dump(members), {HAS_KEPT: "true"})
+        return AssignmentResponse(encode_json(members), {HAS_KEPT: "true"})
 
     def _answer_in_client_mode(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, kind: str

@@ -27,7 +27,7 @@ from turbopump.net.allocation.shares import (
     Sharing,
     sharing_of,
 )
-from turbopump.net.allocation.strategies import allocate
+from turbopump.net.allocation.strategies import allocate_by_name
 from turbopump.net.wire.queues import MessageQueue
 
 T = TypeVar("T")
@@ -443,7 +443,7 @@ def compute_shares(strategy: str, sharing: Sharing) -> Computed:
     raised. May run on any thread."""
     began = time.perf_counter_ns()
     try:
-        shares = allocate(strategy, sharing)
+        shares = allocate_by_name(strategy, sharing)
     except AllocationError as error:
         return error
     return shares, (time.perf_counter_ns() - began) / 1e6

@@ -565,10 +565,10 @@ class BrokerConfig(NodeConfig):
         """Whether brokerPermission allows pulls and pops now."""
         return bool(self.broker_permission & PERM_READ)
 
-    def values(self) -> dict[str, str]:
+    def values_as_text(self) -> dict[str, str]:
         """Current text of every key by name, as of every node, plus brokerIP2 and useTLS, which are
         derived from several settings; of TLS only the latter."""
-        found = NodeConfig.values(self)
+        found = NodeConfig.values_as_text(self)
         found = {name: text for name, text in found.items() if name not in self.TLS}
         found["brokerIP2"] = self.replication.broker_ip2 or self.broker_ip1
         found["useTLS"] = BOOLEAN.to_text(self.client_tls is not None)
@@ -579,7 +579,7 @@ class BrokerConfig(NodeConfig):
         """The value of namesrvAddr as configured: names are not resolved."""
         return list(self.namesrv_names) or self.namesrv_addr
 
-    def check(self, before: NodeConfig) -> list[str]:
+    def check_change(self, before: NodeConfig) -> list[str]:
         """Check the keys of replication; returns warnings if they differ from `before`. Raises
         ConfigError."""
         contradiction = self.replication.find_contradiction(self.broker_id)
@@ -594,5 +594,5 @@ def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
     read. Raises PropertiesError, or its subclass ConfigError, with key, value, expected values and
     line."""
     config = BrokerConfig(path=path)
-    warnings = config.update(parse_properties(text))
+    warnings = config.update_keys(parse_properties(text))
     return config, warnings

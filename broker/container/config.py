@@ -28,8 +28,8 @@ from turbopump.net.transport.options import SERVER_TLS_KEYS
 from turbopump.net.wire.java_properties import (
     ConfigError,
     Property,
+    escape_unprintable,
     parse_properties,
-    printable,
 )
 
 BROKERS_MAX: Final = 64
@@ -145,7 +145,9 @@ class ContainerConfig(NodeConfig):
         of its brokers; empty if the container has no namesrvAddr."""
         if not self.namesrv_addr:
             return []
-        return [Property(name, text) for name, text in self.values().items() if name in SHARED]
+        return [
+            Property(name, text) for name, text in self.values_as_text().items() if name in SHARED
+        ]
 
 
 def broker_config(
@@ -174,11 +176,11 @@ def broker_config(
     warnings: list[str] = []
     for item in container.name_server_properties:
         if given.get(item.key, item.value) != item.value:
-            own = printable(given[item.key][:PATH_MAX])
+            own = escape_unprintable(given[item.key][:PATH_MAX])
             warnings.append(f"{item.key}={own} does nothing: the container has {item.value}")
         items.append(item)
     config = BrokerConfig(path=path)
-    warnings += config.update(items)
+    warnings += config.update_keys(items)
     return config, warnings
 
 
@@ -213,4 +215,6 @@ def _read_number(given: dict[str, str], name: str, default: int) -> int:
     try:
         return int(text) if len(text) < 20 else default
     except ValueError:
-        raise ConfigError(f"{name}={printable(text[:100])}: expected a whole number") from None
+        raise ConfigError(
+            f"{name}={escape_unprintable(text[:100])}: expected a whole number"
+        ) from None

@@ -408,9 +408,9 @@ class ContainerNode:
         """Give all brokers, even running brokers, the container's namesrvAddr."""
         shared = self._config.name_server_properties
         for member in self._members if shared else ():
-            in_force = member.config.values()
+            in_force = member.config.values_as_text()
             if any(in_force[item.key] != item.value for item in shared):
-                member.config.update(shared)
+                member.config.update_keys(shared)
                 if member.state is LifeStage.SERVING:
                     member.node.context.save_config(())
 

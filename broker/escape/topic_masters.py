@@ -16,7 +16,7 @@ from turbopump.net.routing.route_cache import CacheRules, RouteCache
 from turbopump.net.transport.calls import Call
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.route import MASTER_ID, TopicRouteData, bounded_queue_counts
 from turbopump.net.wire.topics import PERM_WRITE
@@ -92,7 +92,7 @@ class TopicMasters:
         def query(
             topic: str, _former: tuple[Master, ...] | None
         ) -> Deferred[tuple[Master, ...] | Absent]:
-            route = queries.route(GetRouteInfoRequest(topic, accept_standard_json_only=True))
+            route = queries.query_route(GetRouteInfoRequest(topic, accept_standard_json_only=True))
             return route.map(read)
 
         def read(route: TopicRouteData | Absent) -> tuple[Master, ...] | Absent:
@@ -140,7 +140,7 @@ def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
 def _is_address(text: str) -> bool:
     """Whether the text is a `host:port` of a legal length."""
     try:
-        split(text)
+        split_host_port(text)
     except ValueError:
         return False
     return check_lengths(brokerAddr=text) is None

@@ -85,7 +85,7 @@ class BrokerRequestBackend:
         """Begin to run steps of some milliseconds each, over turns of the loop; all steps of a
         `host` (packed address) run one after another. An exception of a step is logged and ends the
         steps."""
-        self._turns.work(host, logged_steps(steps))
+        self._turns.run_steps(host, logged_steps(steps))
 
     def resolve_names(
         self,
@@ -157,7 +157,7 @@ class BrokerRequestBackend:
                 return
         response = self._table.dispatch(request, peer, self.now_ms())
         if isinstance(response, Generator):
-            self._turns.work(peer.host, response).then(lambda found: _pass_answer(found, done))
+            self._turns.run_steps(peer.host, response).then(lambda found: _pass_answer(found, done))
         else:
             _pass_answer(response, done)
 

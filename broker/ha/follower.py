@@ -135,7 +135,7 @@ class Follower:
                 self.machine.on_closed("the master sent bytes before the handshake", now_ms), now_ms
             )
             return
-        self.rate.add(len(data), now_ms)
+        self.rate.count_bytes(len(data), now_ms)
         taken = 0
         if not (self._recording or self._blocked):
             self._now_ms = now_ms
@@ -174,7 +174,7 @@ class Follower:
         possible. Return their size in bytes."""
         machine = self.machine
         frames, before = machine.frames, machine.frames.confirm_offset
-        taken = machine.take(data, now_ms)
+        taken = machine.take_plain_frames(data, now_ms)
         if not taken:
             return 0
         confirmed, is_all = LogOffset(frames.confirm_offset), taken == len(data)
@@ -184,7 +184,7 @@ class Follower:
             frames.drop()
             if confirmed > before:
                 actions.append(Confirm(confirmed))
-            if is_all and (report := machine.report(now_ms)):
+            if is_all and (report := machine.due_report(now_ms)):
                 actions.append(Send(report))
             self._execute_or_keep(actions, now_ms)
             return taken
@@ -194,7 +194,7 @@ class Follower:
             except (StoreError, OSError) as error:
                 self._execute_waiting(self._close_after_failure("Confirm", error))
                 return taken
-        if is_all and self.connection is not None and (report := machine.report(now_ms)):
+        if is_all and self.connection is not None and (report := machine.due_report(now_ms)):
             self._transport.send(self.connection, [report])
         if grew:
             self._after_append(now_ms)

@@ -35,7 +35,7 @@ from turbopump.broker.ha.ports import (
 )
 from turbopump.broker.replication import ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.types import Buffer, LogOffset, PutStatus, StoreError
-from turbopump.net.ha.acks import AckRules, Copies, needed, safe_end
+from turbopump.net.ha.acks import AckRules, Copies, copies_needed, safe_end
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
 from turbopump.net.ha.primary import MasterSide, PrimaryConnection, PrimaryOptions
 from turbopump.net.ha.replica import State
@@ -286,7 +286,7 @@ class MasterTerm(ABC):
     def _pump_all(self, now_ms: int) -> None:
         """Send the log's growth to all replicas."""
         for link in list(self.links.values()):
-            self._execute_actions(link, link.machine.pump(now_ms), now_ms)
+            self._execute_actions(link, link.machine.send_available(now_ms), now_ms)
 
     def _confirm_then_release(self) -> bool:
         """Move confirmOffset, then acknowledge sends, so that a sender that reads back its message
@@ -338,7 +338,7 @@ class MasterTerm(ABC):
                         self._close_link(link, f"the log cannot be read: {error}", now_ms)
                         return
                     buffers += [header, *views]
-                    link.rate.add(size, now_ms)
+                    link.rate.count_bytes(size, now_ms)
                 case Acked():
                     acked = action
                 case Close(reason):
@@ -399,7 +399,7 @@ class Leader(MasterTerm):
 
     def copies_needed(self) -> int | None:
         """Return the number of copies by the present size of the SyncStateSet; see MasterTerm."""
-        return needed(self.rules, self.sync.in_sync_count)
+        return copies_needed(self.rules, self.sync.in_sync_count)
 
     def on_set(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
         """Use the controller's set, from a notice (1008) or an answer (1004), and release sends

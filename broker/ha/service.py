@@ -311,7 +311,7 @@ class HaService:
         assert self.follower is not None
         self.epoch = epoch
         if isinstance(self.follower.machine, Replica):
-            self.follower.machine.fence(fenced)
+            self.follower.machine.set_fenced(fenced)
         self.follower.follow(master_address, epoch, now_ms)
         if was is None:
             logger.info("this broker is a replica of %s", master_address or "no master yet")

@@ -21,7 +21,7 @@ from typing import Final, Protocol, cast
 
 from turbopump.engine.types import Buffer
 from turbopump.net.transport.server import begin_to_serve
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 
 logger = logging.getLogger(__name__)
 
@@ -239,7 +239,7 @@ class Sockets:
         `number`."""
         reason = "the peer closed the connection"
         try:
-            host, port = split(address)
+            host, port = split_host_port(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(
                     lambda: _Connection(self, number, own=True), host, port

@@ -189,7 +189,7 @@ def _consumer_status(
     def answer(statuses: list[RawKeys | None]) -> Command:
         members = zip(asked.values(), statuses, strict=True)
         table = {member.client_id: one for member, one in members if one is not None}
-        body = bodies.dump({"consumerTable": table})
+        body = bodies.encode_json({"consumerTable": table})
         return new_response(request, ResponseCode.SUCCESS, body=body)
 
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
@@ -206,7 +206,9 @@ def _read_status(response: Command | None) -> RawKeys | None:
         if len(response.body) > MAX_STATUS:
             return None
         members = bodies.load_object(response.body)
-        queues = bodies.table(members, "messageQueueTable", partial(bodies.as_int, name="offset"))
+        queues = bodies.read_table(
+            members, "messageQueueTable", partial(bodies.as_int, name="offset")
+        )
         return RawKeys((MessageQueue.from_key(key).bean_key(), at) for key, at in queues.items())
     except bodies.BadBody:
         return None

@@ -94,7 +94,7 @@ def _lock_with_others(
 
     def answer(given: list[list[MessageQueue]]) -> Command:
         queues = [queue.to_json() for part in given for queue in part]
-        body = bodies.dump({"lockOKMQSet": queues})
+        body = bodies.encode_json({"lockOKMQSet": queues})
         return new_response(request, ResponseCode.SUCCESS, body=body)
 
     return gather(parts).map(answer)
@@ -125,7 +125,7 @@ def _read_body(request: Command) -> Steps[tuple[LockRequest, bool]]:
     queues = yield from bodies.items_in_steps(members, "mqSet", MessageQueue.from_json)
     group, client_id = bodies.text(members, "consumerGroup"), bodies.text(members, "clientId")
     wanted = LockRequest(group, client_id, list(dict.fromkeys(queues)))
-    return wanted, bodies.flag(members, "onlyThisBroker")
+    return wanted, bodies.read_flag(members, "onlyThisBroker")
 
 
 def _wrong_name(wanted: LockRequest) -> str | None:

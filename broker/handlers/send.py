@@ -176,7 +176,7 @@ class SendHandler:
             draft.sys_flag |= MULTI_TAGS_FLAG
         is_half = self._is_half(draft)
         self._add_own_properties(properties)
-        unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next()
+        unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next_id()
         properties[names.UNIQ_KEY] = unique_key
         self._check_recall(properties)
         if is_half:

@@ -65,6 +65,6 @@ class MetricsExporter:
         another thread."""
         for _ in self._broker.lags.compute_steps():
             await self._pause()
-        snapshot = CounterSnapshot.take(self._broker, self._now_ms())
+        snapshot = CounterSnapshot.read_counters(self._broker, self._now_ms())
         body, content_type = await self._run_on_thread(partial(render, snapshot, accept))
         return body, content_type

@@ -2,7 +2,7 @@
 
 Owns the names, labels and help texts (RocketMQ: BrokerMetricsConstant, DefaultStoreMetricsConstant;
 `turbopump_ha_*` are ours). Nothing is changed here, and the loop is not held:
-`CounterSnapshot.take` copies counters on it, `render` makes the text on another thread.
+`CounterSnapshot.read_counters` copies counters on it, `render` makes the text on another thread.
 
 prometheus_client is imported by the first scrape: most brokers never see one.
 """
@@ -88,7 +88,7 @@ class CounterSnapshot:
     """Epoch ms of the snapshot."""
 
     @classmethod
-    def take(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
+    def read_counters(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
         """Copy the broker's present counters; `now_ms` is epoch ms. Runs on the loop; it also adds
         the store's counts to the broker's statistics."""
         config, store, statistics = broker.config, broker.store, broker.statistics

@@ -36,7 +36,7 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.types import LONG_AGO_MS, FlushMode
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class ReplicationSetup:
         """Set the address for replicas in `registration`, and begin to join the controllers' group,
         or without controllers to learn the master's address from registrations' answers. To be
         called once, after `start`. Raises IdentityError, OSError."""
-        host, _ = split(registration.ha_address)
+        host, _ = split_host_port(registration.ha_address)
         registration.ha_address = self._context.ha_address = join(host, self.service.port)
         if self.membership is not None:
             self.membership.start(self._context.address, registration.ha_address)
@@ -217,7 +217,7 @@ class ReplicationSetup:
         if self.membership is not None:
             address = self.membership.master_finder.address
         elif followed and followed != ha_address:
-            host, port = split(followed)
+            host, port = split_host_port(followed)
             address = join(host, port - 1)
         steady_ms = self._context.steady_ms()
         self.metadata.begin_following(address if followed else "", service.epoch, steady_ms)

@@ -26,7 +26,7 @@ class _ReadableTime:
         self._samples: list[tuple[int, int]] = []
         self._time_ms = 0
 
-    def add(self, time_ms: int, end: int, readable: int) -> int:
+    def add_sample(self, time_ms: int, end: int, readable: int) -> int:
         """Add a sample: records appended by `time_ms` end at `end` in the log. Return the time of
         the newest sample whose end is at most `readable`."""
         self._samples.append((time_ms, end))
@@ -65,6 +65,6 @@ class AckWatermark:
         store = self._store
         readable = min(store.dispatched_log_offset, store.confirm_log_offset)
         end = store.max_log_offset
-        stored_ms = self._stored.add(now_ms, end, readable)
+        stored_ms = self._stored.add_sample(now_ms, end, readable)
         due_ms = min(stored_ms, self._delivered_ms(now_ms))
-        return self._delivered.add(due_ms, end, readable)
+        return self._delivered.add_sample(due_ms, end, readable)

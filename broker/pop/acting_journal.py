@@ -21,7 +21,15 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.engine.types import PutStatus, QueueOffset
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    as_object,
+    read_int64,
+    read_list,
+    read_table,
+    text,
+)
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.pop_records import (
     CHECK_POINT_TAG,
@@ -104,13 +112,13 @@ class JournaledPop:
     def to_json(self) -> dict[str, Any]:
         """Return the note as an object of popNotes.json and of answers; `from_json` parses it."""
         value: dict[str, Any] = {
-            "ack": self.to_acknowledgement().body().decode(),
+            "ack": self.to_acknowledgement().encode_body().decode(),
             "invisibleTime": self.invisible_ms,
             "number": self.number,
             "reviveQueueId": self.revive_queue_id,
         }
         if self.check_point is not None:
-            value["checkPoint"] = self.check_point.body().decode()
+            value["checkPoint"] = self.check_point.encode_body().decode()
         return value
 
     def row(self) -> bytes:
@@ -132,7 +140,9 @@ class JournaledPop:
                 raise BadBody("a note with two check points")
         if len(ack.queue_offsets) > MESSAGES_MAX:
             raise BadBody(f"a note with {len(ack.queue_offsets)} acknowledgements")
-        numbers = [number(members, name) for name in ("reviveQueueId", "invisibleTime", "number")]
+        numbers = [
+            read_int64(members, name) for name in ("reviveQueueId", "invisibleTime", "number")
+        ]
         if min(numbers) < 0:
             raise BadBody("a note with a negative number")
         return cls(ack.key, numbers[0], numbers[1], check_point, ack.queue_offsets, numbers[2])
@@ -175,12 +185,12 @@ class ActingJournal:
             members = as_object(saved)
             self._generation = _generation_of(members)
             self.master_takes = members.get("masterTakes") is True
-            self._number = number(members, "number")
+            self._number = read_int64(members, "number")
             self._taken = {
                 name: as_int(at, _TAKEN)
                 for name, at in as_object(members.get(_TAKEN) or {}).items()
             }
-            found = table(members, _TABLE, JournaledPop.from_json)
+            found = read_table(members, _TABLE, JournaledPop.from_json)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
         rows = sorted(found.values(), key=lambda note: note.number)
@@ -397,8 +407,8 @@ def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
     """Parse a page made by `ActingJournal.notes_after`: return (generation, notes, number to
     continue after; None on the last page). Raises BadBody."""
     members = as_object(value)
-    notes = items(members, "notes", JournaledPop.from_json)
-    more = None if members.get("isLast") is not False else number(members, "number")
+    notes = read_list(members, "notes", JournaledPop.from_json)
+    more = None if members.get("isLast") is not False else read_int64(members, "number")
     return _generation_of(members), notes, more
 
 

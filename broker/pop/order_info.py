@@ -16,7 +16,7 @@ from typing import Any, Final
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import text_size
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, number, optional_text
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, optional_text, read_int64
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import check_lengths, kept_size
 
@@ -116,12 +116,12 @@ class OrderedBatch:
             return None
         first, *rest = (as_int(each, "o") for each in found)
         return cls(
-            pop_time_ms=number(members, "popTime"),
-            invisible_ms=number(members, "i"),
+            pop_time_ms=read_int64(members, "popTime"),
+            invisible_ms=read_int64(members, "i"),
             offsets=[QueueOffset(first), *(QueueOffset(first + each) for each in rest)],
             attempt_id=optional_text(members, "a"),
-            given_ms=number(members, "l"),
-            acked=number(members, "cm") & ((1 << len(found)) - 1),
+            given_ms=read_int64(members, "l"),
+            acked=read_int64(members, "cm") & ((1 << len(found)) - 1),
             visible_ms=_by_offset(members.get("ot")),
             counts=_by_offset(members.get("oc")),
         )

@@ -18,7 +18,7 @@ from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer, LogOffset, PutStatus
-from turbopump.net.wire.bodies import BadBody, dump, int32, load_small_object, text
+from turbopump.net.wire.bodies import BadBody, encode_json, load_small_object, read_int32, text
 from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 
@@ -95,7 +95,7 @@ def body_of(queue: PoppedQueue, batch: OrderedBatch, broker_name: str) -> bytes:
     members |= {"bn": broker_name, "c": queue.group, "q": queue.queue_id, "t": queue.topic}
     if check_lengths(attempt=batch.attempt_id):
         del members["a"]  # too long for a record; no client sends such an id
-    return dump(members)
+    return encode_json(members)
 
 
 def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
@@ -108,7 +108,7 @@ def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
     if batch.offsets[0] < 0 or batch.offsets[-1] >= 1 << 62:
         raise BadBody("the offsets of an ordered batch are out of range")
     topic, group = name_member(members, "t"), name_member(members, "c")
-    queue_id = int32(members, "q")
+    queue_id = read_int32(members, "q")
     if not topic or not group or queue_id < 0:
         raise BadBody("an ordered batch without a queue")
     queue = PoppedQueue(topic, group, queue_id)

@@ -205,7 +205,7 @@ class NameServers:
             if isinstance(error, ConnectError | CallTimeout):
                 outcome = RegistrationOutcome.UNREACHED
             if isinstance(error, CallTimeout):
-                self._client.renew(server.address)
+                self._client.reconnect_next(server.address)
         finally:
             server.apply_outcome(work, outcome, self._steady_ms())
         self._log_if_new(server.address, "" if outcome is RegistrationOutcome.TAKEN else reason)

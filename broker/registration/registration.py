@@ -26,7 +26,7 @@ from turbopump.net.wire.headers.routes import (
     RegisterBrokerResponse,
     UnRegisterBrokerRequest,
 )
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.topics import (
@@ -232,7 +232,7 @@ class Registration:
     ) -> None:
         """`address` is this broker's for clients, `host:port`; `broker_id` returns its current id:
         0 while it is the master."""
-        host, port = split(address)
+        host, port = split_host_port(address)
         replication = config.replication
         self.ha_address = join(
             replication.broker_ip2 or host, replication.ha_listen_port or port + 1
@@ -371,7 +371,9 @@ class Registration:
         if not response.body:
             return True
         try:
-            ordered = bodies.table(bodies.load_small_object(response.body), "table", bodies.as_text)
+            ordered = bodies.read_table(
+                bodies.load_small_object(response.body), "table", bodies.as_text
+            )
         except bodies.BadBody:
             return True
         known = [config for name in ordered if (config := self._topics.get(name)) is not None]

@@ -311,7 +311,7 @@ class DelayedMessages:
         done = at - self.first_undelivered(level)
         self.durable.delivered_elsewhere(current | {level: at})
         if self._makes_version(done):
-            self.durable.data_version = version.next(now_ms, version.state_version)
+            self.durable.data_version = version.next_version(now_ms, version.state_version)
 
     def _deliver_unit(self, unit: QueueUnit, now_ms: int) -> bool:
         """Append the waiting message of a unit to its target queue; return True if it is done,

@@ -104,8 +104,8 @@ class TimerDeliveries:
         )
         slots.note_delivered(done.ticks)
         for topic, messages, _size in done.topics:
-            self._metrics.add(text_of(topic), -messages, now_ms)
-            self._dequeued.add(text_of(topic), messages)
+            self._metrics.change_count(text_of(topic), -messages, now_ms)
+            self._dequeued.add_timers(text_of(topic), messages)
             self._on_delivered(text_of(topic))
         return done.messages
 
@@ -154,7 +154,7 @@ class TimerDeliveries:
             topic = self.count_unreadable(
                 self._slots.topic_hash_of(due), now_ms, is_recall=is_recall
             )
-            self._dequeued.add(topic, 1)
+            self._dequeued.add_timers(topic, 1)
             return None
         return _WaitingTimer(record, facts, decode_properties(record.properties))
 
@@ -163,8 +163,8 @@ class TimerDeliveries:
         if not self._slots.is_recalled(due, keys_of(waiting.properties)):
             return False
         topic = text_of(waiting.facts.topic)
-        self._metrics.add(topic, -1, now_ms)
-        self._dequeued.add(topic, 1)
+        self._metrics.change_count(topic, -1, now_ms)
+        self._dequeued.add_timers(topic, 1)
         return True
 
     def _message_of(self, due: DueUnit, waiting: _WaitingTimer, now_ms: int) -> NewMessage | None:
@@ -194,15 +194,15 @@ class TimerDeliveries:
         topic, None if the hash is None or not known. A recall was counted as minus one."""
         topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
         if topic is not None:
-            self._metrics.add(topic, 1 if is_recall else -1, now_ms)
+            self._metrics.change_count(topic, 1 if is_recall else -1, now_ms)
         return topic
 
     def count(self, facts: TimerFacts, now_ms: int) -> None:
         """Count a timer that left the wheel: one less waits for its topic (one more for a recall),
         and one more has left."""
         topic = text_of(facts.topic)
-        self._metrics.add(topic, 1 if facts.is_recall else -1, now_ms)
-        self._dequeued.add(topic, 1)
+        self._metrics.change_count(topic, 1 if facts.is_recall else -1, now_ms)
+        self._dequeued.add_timers(topic, 1)
 
     def timer_for_other_master(self, due: DueUnit, now_ms: int) -> EscapingTimer | None:
         """Return the message that an acting replica sends for a due unit; None: the unit is

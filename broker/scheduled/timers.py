@@ -395,8 +395,8 @@ class Timers:
         taken = self._batches.take_in(at, count, window, slots.heap, max(0, room))
         slots.note_pushed(taken.ticks)
         for topic, messages, _size in taken.topics:
-            self.metrics.add(text_of(topic), messages, now_ms)
-            self.enqueued.add(text_of(topic), messages)
+            self.metrics.change_count(text_of(topic), messages, now_ms)
+            self.enqueued.add_timers(text_of(topic), messages)
         return taken.messages
 
     def _put_message(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
@@ -436,8 +436,8 @@ class Timers:
         )
         if is_late and magic & (kernel.DELETE | kernel.ROLL) != kernel.DELETE:
             self._late[position] = queue_offset
-        self.enqueued.add(text_of(waiting.topic), 1)
-        self.metrics.add(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
+        self.enqueued.add_timers(text_of(waiting.topic), 1)
+        self.metrics.change_count(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
         if self._leads:
             due_ms = slot_ms if magic & kernel.ROLL else waiting.due_ms
             self._slots.note_added(DueUnit(due_ms, position, log_offset, write_ms, tick, magic))
@@ -473,7 +473,7 @@ class Timers:
         if record is None or waiting is None:
             self._deliveries.count_unreadable(found[1], self._now_ms, is_recall=True)
             return None
-        self.metrics.add(text_of(waiting.topic), 1, self._now_ms)
+        self.metrics.change_count(text_of(waiting.topic), 1, self._now_ms)
         return recall_key(record)
 
     def _end_unit(self, due: DueUnit, facts: TimerFacts | None) -> None:
@@ -512,7 +512,7 @@ class Timers:
         """The version after a change of the progress."""
         version = self.durable.data_version
         if self._escaping is not None:
-            return version.next(now_ms, version.state_version)
+            return version.next_version(now_ms, version.state_version)
         return self.durable.versions.next_version(version, now_ms)
 
     def _safe_checkpoint(self) -> TimerCheckpoint:

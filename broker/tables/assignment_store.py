@@ -14,7 +14,7 @@ from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.net.allocation.shares import Shares
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, as_text, number, table
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, as_text, read_int64, read_table
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.queues import MessageQueue
@@ -69,10 +69,10 @@ class StoredAssignment:
         wrong = check_lengths(topic=topic, group=group)
         if wrong or not topic or not group:
             raise BadBody(wrong or f"{name[:100]} is not topic@group")
-        generation = number(members, "generation")
+        generation = read_int64(members, "generation")
         if not 0 <= generation <= GENERATION_MAX:
             raise BadBody(f"generation {generation} of {name}")
-        owners = table(members, "owners", as_object)
+        owners = read_table(members, "owners", as_object)
         if len(owners) > MEMBERS_MAX:
             raise BadBody(f"{name} has over {MEMBERS_MAX} members")
         shares: Shares = {}
@@ -84,7 +84,7 @@ class StoredAssignment:
             shares[client_id] = queues = _decode_queues(topic, brokers, left)
             left -= len(queues)
         strategy = name_member(members, "strategy")
-        return cls(group, topic, strategy, generation, number(members, "decidedTime"), shares)
+        return cls(group, topic, strategy, generation, read_int64(members, "decidedTime"), shares)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the row's object: decidedTime, generation, strategy, and `owners`: client id
@@ -204,7 +204,7 @@ def row_key(group: str, topic: str) -> str:
 def read_assignments(members: dict[str, Any]) -> dict[str, StoredAssignment]:
     """Decode the rows, by `topic@group`, from the object in assignments.json or in an answer to
     402; {} if it has no TABLE. Raises BadBody."""
-    rows = table(members, TABLE, as_object)
+    rows = read_table(members, TABLE, as_object)
     return {name: StoredAssignment.from_json(name, value) for name, value in rows.items()}
 
 

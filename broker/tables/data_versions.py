@@ -36,7 +36,7 @@ class VersionRules:
         higher of both epochs; while `following`, only the time changes."""
         if self.following:
             return replace(version, timestamp=now_ms)
-        return version.next(now_ms, max(version.state_version, self.epoch))
+        return version.next_version(now_ms, max(version.state_version, self.epoch))
 
 
 def is_older(version: DataVersion, other: DataVersion) -> bool:

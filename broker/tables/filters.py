@@ -17,9 +17,17 @@ from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson
 from turbopump.engine.disk.flush import give_way
 from turbopump.engine.disk.json_table import Content
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    as_object,
+    read_int64,
+    read_list,
+    read_table,
+    text,
+)
 from turbopump.net.wire.java_properties import ConfigError
-from turbopump.net.wire.names import kept_size, shown
+from turbopump.net.wire.names import cut_name, kept_size
 from turbopump.net.wire.sql.compiler import compile_filter
 from turbopump.net.wire.sql.words import SqlError
 from turbopump.net.wire.subscription import EXPRESSION_MAX, SubscriptionData
@@ -184,7 +192,7 @@ class FilterTable:
         try:
             compiled = replace(found, compiled=compile_filter(found.subscription))
         except SqlError as error:
-            logger.warning("%s: %s of %s: %s", FILE_NAME, shown(group), shown(topic), error)
+            logger.warning("%s: %s of %s: %s", FILE_NAME, cut_name(group), cut_name(topic), error)
             self._remove(found)
             return None
         self._put_filter(compiled)
@@ -236,7 +244,7 @@ class FilterTable:
             compiled = compile_filter(one)
         except SqlError as error:
             # Pulls get the answer that the filter does not exist.
-            logger.info("no filter for %s of %s: %s", shown(group), shown(one.topic), error)
+            logger.info("no filter for %s of %s: %s", cut_name(group), cut_name(one.topic), error)
             if known is not None:
                 self._remove(known)
                 self._on_change(group)
@@ -330,8 +338,8 @@ def _encode_pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[byt
 
 def _read_filters(saved: Any) -> Iterator[ConsumerFilter]:
     """Yield the filters in the content of a file. Raises BadBody."""
-    for topic, of_topic in table(as_object(saved), "filterDataByTopic", as_object).items():
-        for group, one in table(of_topic, "groupFilterData", as_object).items():
+    for topic, of_topic in read_table(as_object(saved), "filterDataByTopic", as_object).items():
+        for group, one in read_table(of_topic, "groupFilterData", as_object).items():
             bloom = as_object(one.get("bloomFilterData") or {})
             expression = text(one, "expression")
             if not expression or len(expression) > EXPRESSION_MAX:
@@ -341,9 +349,9 @@ def _read_filters(saved: Any) -> Iterator[ConsumerFilter]:
                 topic,
                 expression,
                 text(one, "expressionType"),
-                number(one, "bornTime"),
-                number(one, "clientVersion"),
-                tuple(items(bloom, "bitPos", lambda value: as_int(value, "bitPos"))),
-                number(bloom, "bitNum"),
-                number(one, "deadTime"),
+                read_int64(one, "bornTime"),
+                read_int64(one, "clientVersion"),
+                tuple(read_list(bloom, "bitPos", lambda value: as_int(value, "bitPos"))),
+                read_int64(bloom, "bitNum"),
+                read_int64(one, "deadTime"),
             )

@@ -25,7 +25,7 @@ from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, read_table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import TOOLS_GROUP, TRANSACTION_GROUP, validate_group_name
@@ -384,7 +384,7 @@ def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
     """Return (configurations by group name, masks by group name and topic) of
     subscriptionGroup.json's object, which is also the body of 201; empty if members are missing.
     Raises BadBody."""
-    groups = table(members, TABLE, SubscriptionGroupConfig.from_json)
+    groups = read_table(members, TABLE, SubscriptionGroupConfig.from_json)
     return groups, read_bans(members)
 
 
@@ -392,7 +392,7 @@ def read_deleted(members: dict[str, Any]) -> dict[str, int]:
     """Return, by group name, the time of its last deletion in epoch ms, from
     subscriptionGroup.json's object, the last MAX_DELETED entries; {} in RocketMQ's. Raises
     BadBody."""
-    found = table(members, DELETED, partial(as_int, name=DELETED))
+    found = read_table(members, DELETED, partial(as_int, name=DELETED))
     return dict(list(found.items())[-MAX_DELETED:])
 
 
@@ -401,5 +401,5 @@ def read_bans(members: dict[str, Any]) -> _Forbidden:
     bans. Raises BadBody."""
     return {
         group: {topic: as_int(mask, topic) for topic, mask in masks.items()}
-        for group, masks in table(members, BANS, as_object).items()
+        for group, masks in read_table(members, BANS, as_object).items()
     }

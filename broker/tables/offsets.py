@@ -35,8 +35,8 @@ from turbopump.net.wire.bodies import (
     Steps,
     as_int,
     as_object,
+    read_table,
     sort_in_steps,
-    table,
 )
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.topics import DataVersion
@@ -546,7 +546,7 @@ class OffsetTable:
         version = self.data_version
         now_ms = max(now_ms, version.timestamp)  # see forget_former
         if self.acting:
-            return version.next(now_ms, version.state_version)
+            return version.next_version(now_ms, version.state_version)
         return self.versions.next_version(version, now_ms)
 
     def _count_lowered(self, pair: Pair, queue_id: int, set_back_ms: int | None) -> None:
@@ -574,7 +574,7 @@ class OffsetTable:
 
 def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[int, QueueOffset]]]:
     """Yield (pair, queue id to number) of the table `name` in a file's object. Raises BadBody."""
-    for pair, queues in table(members, name, as_object).items():
+    for pair, queues in read_table(members, name, as_object).items():
         topic, separator, group = pair.partition("@")
         if separator:  # RocketMQ skips a key without a separator, too
             yield (

@@ -17,7 +17,16 @@ from turbopump.engine.disk.config_files import pieces_of
 from turbopump.engine.disk.json_table import Content
 from turbopump.net.allocation.shares import Shares
 from turbopump.net.allocation.strategies import is_strategy
-from turbopump.net.wire.bodies import BadBody, as_object, as_text, dump, int32, items, table, text
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_object,
+    as_text,
+    encode_json,
+    read_int32,
+    read_list,
+    read_table,
+    text,
+)
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.queues import MessageQueue
@@ -78,17 +87,17 @@ class RequestModes:
         saved = self._saver.load(FILE_NAME, self._content)
         if saved is not None:
             try:
-                self._modes = table(as_object(saved), MAP, as_object)
+                self._modes = read_table(as_object(saved), MAP, as_object)
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def adopt_modes(self, members: dict[str, Any]) -> None:
         """Replace the table by the members of a master's answer to 402; if it differs, the file is
         written soon. Raises BadBody, and then nothing has changed."""
-        modes = table(members, MAP, as_object)
+        modes = read_table(members, MAP, as_object)
         if modes == self._modes:
             return
-        if len(dump(modes)) > MAX_SIZE:
+        if len(encode_json(modes)) > MAX_SIZE:
             raise BadBody(f"{MAP} has over {MAX_SIZE} bytes")
         self._replace_table(modes)
 
@@ -123,7 +132,7 @@ class RequestModes:
             ours = known
         groups = as_object(self._modes.get(topic, {}))
         modes = {**self._modes, topic: {**groups, group: {**ours, **entry}}}
-        if len(dump(modes)) > MAX_SIZE:
+        if len(encode_json(modes)) > MAX_SIZE:
             raise FullTable(f"the modes of all groups need more than {MAX_SIZE} bytes")
         self._replace_table(modes)
 
@@ -152,7 +161,7 @@ def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
     """Return the settings in an entry; empty if it is malformed, since a RocketMQ broker may have
     written anything."""
     try:
-        share = int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
+        share = read_int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
         _check_entry(topic, entry)
         return GroupMode(
             text(entry, "mode"),
@@ -175,7 +184,7 @@ def _check_entry(topic: str, entry: dict[str, Any]) -> None:
     strategy = text(entry, "strategyName")
     if strategy and not is_strategy(strategy):
         raise BadBody(f"unknown strategy {strategy[:100]}")
-    int32(entry, "popShareQueueNum")
+    read_int32(entry, "popShareQueueNum")
     _fixed_queues(topic, entry)
 
 
@@ -183,8 +192,8 @@ def _fixed_queues(topic: str, entry: dict[str, Any]) -> Shares:
     """Return the queues of the strategy CONFIG in an entry, given as client id to texts
     `broker:queue id`. Raises BadBody."""
     shares: Shares = {}
-    for client_id, names in table(
-        entry, "queues", lambda names: items({"": names}, "", as_text)
+    for client_id, names in read_table(
+        entry, "queues", lambda names: read_list({"": names}, "", as_text)
     ).items():
         shares[client_id] = []
         for name in names:

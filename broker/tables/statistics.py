@@ -97,7 +97,7 @@ class Meter:
     hour: deque[_Sample] = field(default_factory=lambda: deque(maxlen=HOUR_SAMPLES))
     day: deque[_Sample] = field(default_factory=lambda: deque(maxlen=DAY_SAMPLES))
 
-    def add(self, value: int, times: int = 1) -> None:
+    def add_events(self, value: int, times: int = 1) -> None:
         """Add `value` as the sum of `times` events."""
         self.value += value
         self.times += times
@@ -165,7 +165,7 @@ class BrokerStatistics:
     ) -> None:
         """Add `messages` of a topic, with `size` bytes together, that `pulls` pulls delivered to a
         group."""
-        self._got.add(messages, pulls)
+        self._got.add_events(messages, pulls)
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, pulls)
         self._add(GROUP_GET_SIZE, key, size, pulls)
@@ -274,7 +274,7 @@ class BrokerStatistics:
         """Add to a meter, created if missing."""
         meter = self._meter(name, key)
         if meter is not None:
-            meter.add(value, times)
+            meter.add_events(value, times)
 
     def _meter(self, name: str, key: str) -> Meter | None:
         """Return the meter, created if missing; None when there are too many."""

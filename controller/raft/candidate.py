@@ -168,7 +168,7 @@ class Candidate:
             transfer=True if self._is_taking() else None,
         )
         for peer in options.others:
-            member.call(peer, replace(request, remote_id=peer), now_ms)
+            member.call_peer(peer, replace(request, remote_id=peer), now_ms)
         return self._end_if_decided(self.round, now_ms)
 
     def on_voted(
@@ -181,10 +181,10 @@ class Candidate:
         term = request.pre_vote if is_pre else request.term
         if found is None or (found.is_pre, found.term) != (is_pre, term) or peer in found.results:
             return False
-        found.results[peer] = self._result(found, response)
+        found.results[peer] = self._vote_in(found, response)
         return self._end_if_decided(found, now_ms)
 
-    def _result(self, found: Round, response: VoteResponse | None) -> VoteResult:
+    def _vote_in(self, found: Round, response: VoteResponse | None) -> VoteResult:
         """The vote in an answer (UNKNOWN: the call failed); raises the round's greatest known term
         to that of the answer."""
         if response is None:

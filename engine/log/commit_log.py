@@ -54,8 +54,8 @@ UNKNOWN_END = LogOffset(1 << 63)
 
 class CommitLog:
     """The log files and their positions: `min` <= `flushed` <= `end`. All three are record
-    boundaries, except after `append_raw` of bytes that are not whole records: then `flushed` and
-    `end` may lie inside a record."""
+    boundaries, except after `append_fitting_pieces` of bytes that are not whole records: then
+    `flushed` and `end` may lie inside a record."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, pool: MappingPool) -> None:
         self.config = config
@@ -165,7 +165,7 @@ class CommitLog:
         self.segments.first = log_offset
         self.start_writing(log_offset, 0)
 
-    def append_raw(self, pieces: list[memoryview], *, whole: bool) -> list[memoryview]:
+    def append_fitting_pieces(self, pieces: list[memoryview], *, whole: bool) -> list[memoryview]:
         """Append bytes of another log at `end`, not durable yet: `whole` records, or bytes that may
         end anywhere. Returns the rest of `pieces`, which the caller appends again once the next
         file is made; [] if all were appended. Raises OSError if `lacks_file`; the bytes that fit
@@ -195,8 +195,9 @@ class CommitLog:
         return []
 
     def append_frames(self, frames: PlainFrames) -> bool:
-        """Append bodies as `append_raw` appends whole records. False, with nothing written, unless
-        `append_raw` opened the current file and they leave room in it (PlainFrames.write)."""
+        """Append bodies as `append_fitting_pieces` appends whole records. False, with nothing
+        written, unless `append_fitting_pieces` opened the current file and they leave room in it
+        (PlainFrames.write)."""
         return self._is_copy and frames.write(self.tail)
 
     def cut_torn(self, end: LogOffset) -> None:

@@ -30,7 +30,7 @@ class TopicTimerCounts:
         self.topics: dict[str, int] = {}
         """Topic to number of timers, of the first MAX_TOPICS topics."""
 
-    def add(self, topic: str | None, count: int) -> None:
+    def add_timers(self, topic: str | None, count: int) -> None:
         """Count `count` more timers of a topic; None: of an unknown topic."""
         self.total += count
         if topic is not None and (topic in self.topics or len(self.topics) < MAX_TOPICS):
@@ -47,7 +47,7 @@ class TimerMetrics:
         """Grows with each change of counts, `forget_topic` excepted."""
         self._hashes: dict[int, str] = {}
 
-    def add(self, topic: str, by: int, now_ms: int) -> None:
+    def change_count(self, topic: str, by: int, now_ms: int) -> None:
         """Change a topic's count by `by`, at `now_ms` in epoch ms: by -1 for a recall that enters
         the wheel, and by 1 when the recall leaves it. A new topic beyond MAX_TOPICS is ignored."""
         known = self._topics.get(topic)

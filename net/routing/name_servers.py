@@ -66,7 +66,7 @@ class NameServerQueries:
         self._warns = self._may_warn = warns
         self._first = ""
 
-    def route(self, header: GetRouteInfoRequest) -> Deferred[TopicRouteData | Absent]:
+    def query_route(self, header: GetRouteInfoRequest) -> Deferred[TopicRouteData | Absent]:
         """Begin to query the route of a topic. The Deferred resolves, perhaps at once, to the
         route, or to an Absent, which is certain if a name server answered TOPIC_NOT_EXIST."""
         text = f"No topic route info in name server for the topic: {header.topic}"
@@ -74,20 +74,20 @@ class NameServerQueries:
         def read(response: Command) -> TopicRouteData | Absent:
             if response.code == ResponseCode.TOPIC_NOT_EXIST:
                 return Absent(text, is_certain=True)
-            return TopicRouteData.from_json(self._object(response))
+            return TopicRouteData.from_json(self._decode_object(response))
 
-        return self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, read)
+        return self._query_in_turn(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, read)
 
-    def cluster(self) -> Deferred[ClusterInfo | Absent]:
+    def query_cluster(self) -> Deferred[ClusterInfo | Absent]:
         """Begin to query all brokers of all clusters. The Deferred resolves, perhaps at once, to
         the answer, or to an Absent that is not certain."""
-        return self._ask(
+        return self._query_in_turn(
             RequestCode.GET_BROKER_CLUSTER_INFO,
             None,
-            lambda response: ClusterInfo.from_json(self._object(response)),
+            lambda response: ClusterInfo.from_json(self._decode_object(response)),
         )
 
-    def _ask(
+    def _query_in_turn(
         self, code: int, header: Any, read: Callable[[Command], T | Absent]
     ) -> Deferred[T | Absent]:
         """Query the name servers in turn until one answers; `read` converts the answer, and
@@ -97,7 +97,7 @@ class NameServerQueries:
 
         def ask_next(failure: str) -> None:
             if not left:
-                self._warn(failure)
+                self._warn_once(failure)
                 found.resolve(Absent(f"no name server answers: {failure}", is_certain=False))
                 return
             address = left.pop(0)
@@ -125,14 +125,14 @@ class NameServerQueries:
         ask_next("no address")
         return found
 
-    def _object(self, response: Command) -> dict[str, Any]:
+    def _decode_object(self, response: Command) -> dict[str, Any]:
         """Decode the JSON object in the body of an answer. Raises BadBody for other bytes and
         over `body_max` bytes."""
         if len(response.body) > self._body_max:
             raise BadBody(f"{len(response.body)} bytes are more than the limit")
         return load_object(response.body)
 
-    def _warn(self, failure: str) -> None:
+    def _warn_once(self, failure: str) -> None:
         """Log the first of consecutive failed queries."""
         if self._may_warn:
             self._may_warn = False

@@ -83,7 +83,7 @@ class TlsSettings:
     def from_properties(cls, properties: Mapping[str, str]) -> "TlsSettings":
         """Make the settings from the texts of `tls.server.*` and `tls.test.mode.enable`; other keys
         are ignored, missing keys have their default. Raises ValueError naming the key."""
-        return cls(**_given(cls, properties))
+        return cls(**_read_attributes(cls, properties))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class ClientTlsSettings:
         """Make the settings from the texts of `tls.client.*` and `tls.test.mode.enable`; None
         unless tls.enable is true: the client connects without TLS. Raises ValueError naming the
         key."""
-        given = _given(cls, properties)
-        return cls(**given) if _value(ENABLE, properties) else None
+        given = _read_attributes(cls, properties)
+        return cls(**given) if _read_value(ENABLE, properties) else None
 
 
 ENABLE: Final = Key(
@@ -206,13 +206,13 @@ class RemotingOptions(ConnectionOptions):
     tls: ClientTlsSettings | None = None
 
 
-def _given(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:
+def _read_attributes(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:
     """Read the attributes of the settings class `kind` from properties; raises ValueError naming
     the key."""
-    return {attribute: _value(one, properties) for attribute, one in keys_of(kind).items()}
+    return {attribute: _read_value(one, properties) for attribute, one in keys_of(kind).items()}
 
 
-def _value(one: Key, properties: Mapping[str, str]) -> Any:
+def _read_value(one: Key, properties: Mapping[str, str]) -> Any:
     """Return the value of a key: parsed from the properties, or its default. Raises ValueError
     naming the key."""
     given = properties.get(one.name)

@@ -15,13 +15,13 @@ from turbopump.net.wire.bodies import (
     as_int,
     as_object,
     as_text,
-    dump,
-    flag,
-    int32,
-    items,
+    encode_json,
     load_object,
     optional_text,
-    table,
+    read_flag,
+    read_int32,
+    read_list,
+    read_table,
     text,
 )
 
@@ -47,12 +47,12 @@ class BrokerData:
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
-        addresses = table(members, "brokerAddrs", as_text)
+        addresses = read_table(members, "brokerAddrs", as_text)
         return cls(
             cluster=text(members, "cluster"),
             broker_name=text(members, "brokerName"),
             broker_addrs={as_int(key, "broker id"): value for key, value in addresses.items()},
-            enable_acting_master=flag(members, "enableActingMaster"),
+            enable_acting_master=read_flag(members, "enableActingMaster"),
             zone_name=optional_text(members, "zoneName"),
         )
 
@@ -85,10 +85,10 @@ class QueueData:
         members = as_object(value)
         return cls(
             broker_name=text(members, "brokerName"),
-            read_queue_nums=int32(members, "readQueueNums"),
-            write_queue_nums=int32(members, "writeQueueNums"),
-            perm=int32(members, "perm"),
-            topic_sys_flag=int32(members, "topicSysFlag"),
+            read_queue_nums=read_int32(members, "readQueueNums"),
+            write_queue_nums=read_int32(members, "writeQueueNums"),
+            perm=read_int32(members, "perm"),
+            topic_sys_flag=read_int32(members, "topicSysFlag"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -143,10 +143,10 @@ class TopicRouteData:
         members = as_object(value)
         mapping = members.get("topicQueueMappingByBroker")
         return cls(
-            queue_datas=items(members, "queueDatas", QueueData.from_json),
-            broker_datas=items(members, "brokerDatas", BrokerData.from_json),
+            queue_datas=read_list(members, "queueDatas", QueueData.from_json),
+            broker_datas=read_list(members, "brokerDatas", BrokerData.from_json),
             order_topic_conf=optional_text(members, "orderTopicConf"),
-            filter_server_table=table(members, "filterServerTable", _texts),
+            filter_server_table=read_table(members, "filterServerTable", _read_texts),
             topic_queue_mapping_by_broker=None if mapping is None else as_object(mapping),
         )
 
@@ -163,7 +163,7 @@ class TopicRouteData:
     def encode(self) -> bytes:
         """Encode the JSON bean as a body, at once and without any blank: the Go client scans the
         text by hand."""
-        return dump(self.to_json())
+        return encode_json(self.to_json())
 
     def to_lazy_json(self) -> dict[str, Any]:
         """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
@@ -195,8 +195,8 @@ class ClusterInfo:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            table(members, "brokerAddrTable", BrokerData.from_json),
-            table(members, "clusterAddrTable", _texts),
+            read_table(members, "brokerAddrTable", BrokerData.from_json),
+            read_table(members, "clusterAddrTable", _read_texts),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class ClusterInfo:
 
     def encode(self) -> bytes:
         """Encode `to_json` as a compact JSON body in UTF-8, at once."""
-        return dump(self.to_json())
+        return encode_json(self.to_json())
 
     def to_lazy_json(self) -> dict[str, Any]:
         """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
@@ -222,6 +222,6 @@ class ClusterInfo:
         }
 
 
-def _texts(value: Any) -> list[str]:
+def _read_texts(value: Any) -> list[str]:
     """Convert a JSON list to texts; null is empty. Raises BadBody."""
-    return items({"element": value}, "element", as_text)
+    return read_list({"element": value}, "element", as_text)

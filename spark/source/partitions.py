@@ -28,7 +28,7 @@ from turbopump.engine.snapshot.ranges import INT64_MAX, DiskOpener
 from turbopump.spark import arrow
 from turbopump.spark.arrow import OnDamage, open_table, read_range
 from turbopump.spark.source.options import SourceOptions
-from turbopump.spark.store_location import locate
+from turbopump.spark.store_location import split_location
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def read_scan(
     Raises StoreError."""
     location, planned = partition.location, partition.planned
     is_closed = partition.end is not None and planned is not None
-    opener = locate(location)[1] or DiskOpener()
+    opener = split_location(location)[1] or DiskOpener()
     if is_closed and partition.glance.is_current(opener):
         assert planned is not None
         yield from read_part(options, schema, query, location, planned)

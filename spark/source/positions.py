@@ -60,11 +60,13 @@ def decode_position(value: object) -> Position:
         case [int(epoch), int(log_offset), *rest] if (
             NO_EPOCH <= epoch <= EPOCH_MAX and 0 <= log_offset <= LOG_OFFSET_MAX and len(rest) < 2
         ):
-            return Position(LogOffset(log_offset), epoch, _entries(value, rest[0] if rest else []))
+            return Position(
+                LogOffset(log_offset), epoch, _read_entries(value, rest[0] if rest else [])
+            )
     raise BadPosition(f"{value!r} is not [epoch, log offset]")
 
 
-def _entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
+def _read_entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
     """Read the epoch list `pairs` of the position `value`; raises BadPosition."""
     try:
         found = Epochs.from_pairs((epoch, start) for epoch, start in pairs)  # type: ignore[attr-defined]
@@ -109,7 +111,7 @@ class StreamExpired(StoreError):
     """Retention removed records before a stream read them."""
 
 
-def judge(table: LogTable, position: Position) -> StreamVerdict:
+def compare_with_log(table: LogTable, position: Position) -> StreamVerdict:
     """Compare a position with the log that `table` was opened on; raises nothing."""
     at = position.log_offset
     common = _common_end(table, position)

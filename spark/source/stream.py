@@ -35,8 +35,8 @@ from turbopump.spark.source.positions import (
     StreamCut,
     StreamExpired,
     StreamVerdict,
+    compare_with_log,
     decode_position,
-    judge,
     position_at,
 )
 
@@ -101,7 +101,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets: Offsets = {}
         for location in self._options.paths:
             table = open_store(self._options, location)
-            at = self._resume(table, self._position(start, location, table))
+            at = self._resume_offset(table, self._position(start, location, table))
             end = max(at, self._readable_end(table))
             if share is not None and at + share < end:
                 end = min(end, table.find_boundary(at + share))
@@ -138,9 +138,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if location not in end:
                 continue  # the checkpoint is older than this store in `paths`
             table = open_store(self._options, location)
-            first = self._resume(table, self._position(start, location, table))
+            first = self._resume_offset(table, self._position(start, location, table))
             position = decode_position(end[location])
-            last = self._resume(table, position)
+            last = self._resume_offset(table, position)
             if last <= first:
                 continue
             for part in table.split_ranges(
@@ -167,9 +167,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         except StoreError as error:
             failed = error
-        verdict = judge(open_store(self._options, partition.location), partition.position)
+        verdict = compare_with_log(
+            open_store(self._options, partition.location), partition.position
+        )
         if verdict.fate is Fate.CUT:
-            self._report(verdict)
+            self._report_verdict(verdict)
         elif isinstance(failed, SegmentGone):
             text = f"{failed}; with failOnDataLoss=false the stream continues after it"
             _raise_or_warn(StreamExpired(text), self._options.fail_on_data_loss)
@@ -186,14 +188,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the log offset up to which the stream may read a store now."""
         return table.confirmed_end if self._options.confirmed else table.end
 
-    def _resume(self, table: LogTable, position: Position) -> LogOffset:
+    def _resume_offset(self, table: LogTable, position: Position) -> LogOffset:
         """Return the log offset at which to continue after a position. Raises StreamCut,
         StreamExpired unless disabled."""
-        verdict = judge(table, position)
-        self._report(verdict)
+        verdict = compare_with_log(table, position)
+        self._report_verdict(verdict)
         return verdict.resume
 
-    def _report(self, verdict: StreamVerdict) -> None:
+    def _report_verdict(self, verdict: StreamVerdict) -> None:
         """Raise or log the error of a truncated or expired position, as the options demand."""
         options = self._options
         if verdict.fate is Fate.CUT:

@@ -52,7 +52,7 @@ def test_every_record_is_a_row(name: str, range_bytes: int, unpack: Any) -> None
         assert seen == {key: line[key] for key in seen}
         for host in ("born", "store"):
             ip, port = line[f"{host}Host"].rsplit("|", 1)
-            assert hosts.unpack(hosts.pack_ip(ip, int(port))) == row[f"{host}_host"]
+            assert hosts.unpack_host(hosts.pack_ip(ip, int(port))) == row[f"{host}_host"]
     last = truth[-1]
     assert table.end == table.confirmed_end >= last["offset"] + last["size"]
     assert table.min == truth[0]["offset"] and not table.is_replicated

@@ -33,7 +33,7 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, decode, encode, new_request
 from turbopump.net.wire.headers.pull import PullMessageRequest
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message import encode_batch
 from turbopump.net.wire.topics import TopicConfig
 
@@ -275,7 +275,7 @@ def compare(
         native, python = make(one, mode, texts), make(two, mode, texts)
         replicas = [Replicas(world) for world in (native, python)] if replicated else []
         driven = Driven(native, turn=turn)
-        peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        peer = Peer(ADDRESS, pack_host(ADDRESS), None)  # type: ignore[arg-type]
         responses: dict[int, list[bytes]] = {}
         pending = b""
         for world in (native, python):

@@ -27,7 +27,7 @@ from turbopump.net.wire.headers.pop import (
     ChangeInvisibleTimeRequest,
     PopMessageRequest,
 )
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.pop_handles import read_start_offsets
 from turbopump.net.wire.pop_records import Acknowledgement, CheckPointKey
 from turbopump.net.wire.properties import decode_properties
@@ -96,7 +96,7 @@ class Acking:
         handle(self.world, self.peer(), request, {})
 
     def peer(self) -> Peer:
-        return Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        return Peer(ADDRESS, pack_host(ADDRESS), None)  # type: ignore[arg-type]
 
     def pop(self, step: dict[str, Any]) -> None:
         header = PopMessageRequest(

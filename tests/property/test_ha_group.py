@@ -187,7 +187,9 @@ class Group:
             part, link.down = bytes(link.down[:size]), link.down[size:]
             shell.feed(part, self.now_ms)
         else:
-            self.master_does(reign, link, link.primary.pump(self.now_ms), link.primary.replica)
+            self.master_does(
+                reign, link, link.primary.send_available(self.now_ms), link.primary.replica
+            )
         if shell.closed and link.replica in reign.links:
             self.cut(reign, link.replica)
 
@@ -242,7 +244,7 @@ class Group:
     def lose(self) -> None:
         """A node that no master counts comes back without a part of its log."""
         node = self.rng.choice(NODES)
-        counted = set(self.members).union(*(r.state.required for r in self.terms.values()))
+        counted = set(self.members).union(*(r.state.required_ids for r in self.terms.values()))
         proposed = {member for _epoch, p, _w in self.proposals for member in p.members}
         if node in counted | proposed or node in self.terms:
             return

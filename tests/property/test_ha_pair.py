@@ -56,7 +56,7 @@ class Link:
             shell.feed(part)
             return True
         before = len(self.down)
-        self._do(self.primary.pump(0))
+        self._do(self.primary.send_available(0))
         return bool(shell.sent) or len(self.down) > before
 
     def _do(self, actions: list[Action]) -> None:

@@ -30,7 +30,7 @@ from turbopump.broker.ha.acting.pre_online import (
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.transport.calls import Call
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.route import MASTER_ID
 
@@ -225,7 +225,7 @@ class ActingGroup:
             return wrong
         try:
             for one in (address, ha_address):
-                split(one)
+                split_host_port(one)
         except ValueError as error:
             return str(error)
         self.acting_state.on_master_returning(number)

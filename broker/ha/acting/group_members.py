@@ -254,7 +254,7 @@ def read_members(response: Command) -> dict[int, str]:
     if response.code != ResponseCode.SUCCESS:
         raise BadBody(f"answered with code {response.code}: {(response.remark or '')[:200]}")
     group = bodies.as_object(bodies.load_small_object(response.body).get("brokerMemberGroup") or {})
-    addresses = bodies.table(group, "brokerAddrs", bodies.as_text)
+    addresses = bodies.read_table(group, "brokerAddrs", bodies.as_text)
     return _check_members({bodies.as_int(key, "brokerId"): at for key, at in addresses.items()})
 
 

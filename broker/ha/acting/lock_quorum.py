@@ -106,7 +106,7 @@ def _make_request(code: int, wanted: LockRequest) -> Command:
         "mqSet": [queue.to_json() for queue in wanted.queues],
         "onlyThisBroker": True,
     }
-    return new_request(code, None, bodies.dump(members))
+    return new_request(code, None, bodies.encode_json(members))
 
 
 class _Votes:
@@ -127,8 +127,8 @@ class _Votes:
             return
         try:
             members = bodies.load_object(response.body)
-            given = bodies.items(members, "lockOKMQSet", MessageQueue.from_json)
-            is_old = not bodies.flag(members, YOUNG)
+            given = bodies.read_list(members, "lockOKMQSet", MessageQueue.from_json)
+            is_old = not bodies.read_flag(members, YOUNG)
         except BadBody:
             return
         for queue in self._all.keys() & set(given):

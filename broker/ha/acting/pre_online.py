@@ -46,7 +46,7 @@ from turbopump.net.wire.bodies import BadBody, as_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class _AskedReplica:
     @property
     def host(self) -> str:
         """The host from which the replica connects: that of its address."""
-        return split(self.address)[0]
+        return split_host_port(self.address)[0]
 
 
 class PreOnline:
@@ -279,7 +279,7 @@ class PreOnline:
         )
         if response.code != ResponseCode.SUCCESS:
             raise NotYet(f"{name} refused its master with code {response.code}: {response.remark}")
-        host = split(self._asked)[0]
+        host = split_host_port(self._asked)[0]
         while self.connect_ms and not self._is_connected_from(host):
             if broker.steady_ms() - asked_ms > self.connect_ms:
                 raise NotYet(f"{name} does not copy this log, which ends at {end}")

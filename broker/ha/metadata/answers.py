@@ -197,7 +197,7 @@ def log_end_of(response: Command) -> LogOffset:
     """Read the log offset after the last byte of a broker's log from its answer to 28. Raises
     BadBody."""
     members = as_object(object_of_success(response).get("table"))
-    end = bodies.number(members, "commitLogMaxOffset", -1)
+    end = bodies.read_int64(members, "commitLogMaxOffset", -1)
     if end < 0:
         raise BadBody("its answer lacks the end of its log")
     return LogOffset(end)
@@ -245,7 +245,7 @@ def deleted_of(table: Table) -> dict[str, LogOffset]:
     """Return, by topic, the log offset at which the master's log ended at the topic's last
     deletion, for at most MAX_DELETED_TOPICS; only masters of this project send it. Raises
     BadBody."""
-    ends = bodies.table(table.members, DELETED_TOPICS, partial(as_int, name=DELETED_TOPICS))
+    ends = bodies.read_table(table.members, DELETED_TOPICS, partial(as_int, name=DELETED_TOPICS))
     last = list(ends.items())[-MAX_DELETED_TOPICS:]
     return {name: LogOffset(end) for name, end in last if end >= 0 and is_folder_name(name)}
 
@@ -253,7 +253,7 @@ def deleted_of(table: Table) -> dict[str, LogOffset]:
 def deletion_times_of(table: Table) -> dict[str, int]:
     """Return, by topic, the time of its last deletion at the master, in ms since 1970; topics with
     an unknown time are left out. Raises BadBody."""
-    times = bodies.table(table.members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
+    times = bodies.read_table(table.members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
     return {name: at_ms for name, at_ms in times.items() if at_ms > 0}
 
 

@@ -57,7 +57,9 @@ class FormerLives:
         if lives is None:
             return
         members = as_object(lives)
-        self._topics = bodies.table(members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
+        self._topics = bodies.read_table(
+            members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES)
+        )
         self._groups = read_deleted(members)
 
     def names_unknown_to_peer(self) -> FormerNames:

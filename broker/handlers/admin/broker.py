@@ -39,8 +39,8 @@ class ConfigRequests:
     def get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 26: all keys in `key=value` lines, except credentials; the version of the
         configuration is in the header as JSON."""
-        header = GetBrokerConfigResponse(bodies.dump(self._version.to_json()).decode())
-        body = format_properties(self._broker.config.values()).encode()
+        header = GetBrokerConfigResponse(bodies.encode_json(self._version.to_json()).decode())
+        body = format_properties(self._broker.config.values_as_text()).encode()
         return new_response(request, ResponseCode.SUCCESS, header=header, body=body)
 
     def update_config(self, request: Command, _peer: Peer, now_ms: int) -> Response:
@@ -65,7 +65,7 @@ class ConfigRequests:
             return new_response(request, ResponseCode.NO_PERMISSION, remark)
         if not properties:
             return new_response(request, ResponseCode.SYSTEM_ERROR, "no key=value was sent")
-        shown = config.values()
+        shown = config.values_as_text()
         # Unchanged values are dropped: tools may send back everything that 26 returned.
         properties = [
             item
@@ -77,10 +77,10 @@ class ConfigRequests:
             return new_response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:LISTED_MAX]))
         permission = config.broker_permission
         try:
-            notes = config.update(properties)
+            notes = config.update_keys(properties)
         except PropertiesError as error:
             return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
-        self._version = self._version.next(now_ms)
+        self._version = self._version.next_version(now_ms)
         if not config.path:
             notes.append("in force until this broker stops: it has no configuration file")
         registered = Deferred.resolved(None)

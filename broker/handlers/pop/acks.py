@@ -25,7 +25,7 @@ from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import BadBody, as_object, number, object_in_steps, text
+from turbopump.net.wire.bodies import BadBody, as_object, object_in_steps, read_int64, text
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
@@ -361,9 +361,9 @@ def _ack_entry(
         raise BadBody("r is not 0, 1 or 2") from None
     group = text(entry, "c")
     topic = kind.topic_of(text(entry, "t"), group)
-    parts = [number(entry, name) for name in ("so", "pt", "it", "rq")]
+    parts = [read_int64(entry, name) for name in ("so", "pt", "it", "rq")]
     handle = " ".join(map(str, parts))
-    queue_id = number(entry, "q")
+    queue_id = read_int64(entry, "q")
     try:
         check_group_name(group)
         given = handle_of(f"{handle} {kind.value} {broker_name} {queue_id}", broker)

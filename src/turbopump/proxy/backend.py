@@ -83,7 +83,7 @@ class ProxyRequestBackend:
     def run_steps(self, host: bytes, steps: Steps[None]) -> None:
         """Schedule steps of some milliseconds each, in turns with other work; the `run_steps` calls
         of one host run one after another. An error in a step is logged."""
-        self._turns.work(host, logged_steps(steps))
+        self._turns.run_steps(host, logged_steps(steps))
 
     def resolve_names(
         self,
@@ -102,8 +102,8 @@ class ProxyRequestBackend:
             then()
             return
         self.waiting += size
-        wanted: list[Deferred[Any]] = [self._known.topics.fetch(name) for name in topics]
-        wanted += [self._known.groups.fetch(name) for name in groups]
+        wanted: list[Deferred[Any]] = [self._known.topics.get_or_query(name) for name in topics]
+        wanted += [self._known.groups.get_or_query(name) for name in groups]
 
         def answered(_answers: list[Any]) -> None:
             self.waiting -= size
@@ -185,9 +185,9 @@ class ProxyRequestBackend:
     def execute_request(
         self, broker_name: str, request: Command, _peer: Peer, done: Done, wait_ms: int = 0
     ) -> None:
-        """Send a request to the master of a group; see BrokerCalls.ask."""
+        """Send a request to the master of a group; see BrokerCalls.send_to_master."""
         topics = [request.fields[name] for name in TOPIC_FIELDS if name in request.fields]
-        self._calls.ask(broker_name, request, topics, done, wait_ms)
+        self._calls.send_to_master(broker_name, request, topics, done, wait_ms)
 
     def register_client(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """Register a client's groups at the brokers in the background, and answer its heartbeat at

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.net.grpc.health import Health
-from turbopump.net.grpc.messages import SERVICE, files
+from turbopump.net.grpc.messages import SERVICE, service_files
 from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.grpc.reflection import HEALTH, Reflection
 from turbopump.net.grpc.server import GrpcServer, why_no_grpc
@@ -77,7 +77,7 @@ class ProxyNode:
         reason = why_no_grpc()
         if reason is not None:
             raise ConfigError(reason)
-        self._build()
+        self._make_parts()
         assert self._server is not None, "it was built"
         host, port = config.bind_address, config.grpc_server_port
         try:
@@ -108,21 +108,21 @@ class ProxyNode:
         async with AsyncExitStack() as parts:  # the last one is released first
             parts.push_async_callback(self._client.close)
             parts.push_async_callback(self._under_way.stop)
-            parts.push_async_callback(self._leave)
+            parts.push_async_callback(self._unregister)
             parts.push_async_callback(self._server.stop)
             self._names.stop()
             self._messaging.stop()
-            self._health.changed()
+            self._health.send_changes()
         self._client = None
 
-    async def _leave(self) -> None:
+    async def _unregister(self) -> None:
         """Unregister at the brokers; waits up to LEAVE_S."""
         self._members.leave_all()
         until = self._loop.time() + LEAVE_S
         while self._calls.held and self._loop.time() < until:
             await asyncio.sleep(0.01)
 
-    def _build(self) -> None:
+    def _make_parts(self) -> None:
         """Make the parts of the proxy and connect them."""
         config, table = self._config, Dispatcher()
         self._loop = asyncio.get_running_loop()
@@ -145,10 +145,12 @@ class ProxyNode:
             steady_ms=self._steady_ms,
         )
         self._messaging = Messaging(backend, lambda request: self._endpoints(request))
-        self._health = Health((SERVICE,), lambda: self._runs and bool(self._known.masters()))
+        self._health = Health(
+            (SERVICE,), lambda: self._runs and bool(self._known.master_addresses())
+        )
         methods = self._health.methods | self._messaging.methods
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
-        reflection = Reflection((SERVICE, HEALTH), partial(files, names))
+        reflection = Reflection((SERVICE, HEALTH), partial(service_files, names))
         options = GrpcOptions(stop_grace_ms=config.shutdown_seconds * 1_000)
         self._server = GrpcServer(methods | reflection.methods, options, config.tls)
 
@@ -165,14 +167,14 @@ class ProxyNode:
         now_ms, every_ms = self._steady_ms(), self._config.fetch_namesrv_addr_interval_ms
         if self._followed_ms is None or now_ms - self._followed_ms >= every_ms:
             self._followed_ms = now_ms
-            self._names.begin()
+            self._names.begin_round()
         self._known.tick()
-        for address in set(self._known.masters().values()) - self._watched:
+        for address in set(self._known.master_addresses().values()) - self._watched:
             # When a connection is lost, the broker removes the proxy's groups.
             self._watched.add(address)
-            self._client.on_lost(address, partial(self._members.lost, address))
+            self._client.on_lost(address, partial(self._members.note_lost, address))
         self._members.tick()
-        self._health.changed()
+        self._health.send_changes()
 
     def _steady_ms(self) -> int:
         """The loop's monotonic clock in ms."""

@@ -108,7 +108,7 @@ def test_a_replay_sends_the_bodies_of_a_dataset(
         RaggedMmap.from_lists(dataset, [np.frombuffer(body, np.uint8) for body in bodies])
     else:
         dataset = tmp_path / "one.parquet"
-        pq.write_table(pa.table({"body": pa.array(bodies, pa.binary())}), dataset)
+        pq.write_table(pa.table({"body": pa.make_array(bodies, pa.binary())}), dataset)
     topic = f"Replay-{kind}-{len(shape)}"
     sent = bench(
         cli, cluster, "producer", "-t", topic, "--replay", str(dataset), "-q", "200", *shape
@@ -218,7 +218,7 @@ def test_lost_connections_end_it_with_a_sentence(
     bench(cli, cluster, "producer", "-t", "Cut", "-q", "1")
     from turbopump.cli.bench import run as bench_run
 
-    connect = bench_run._connect
+    connect = bench_run._connect_to
     monkeypatch.setattr(bench_run, "SILENCE_NS", 300_000_000)
     monkeypatch.setattr(failover.Links, "_query_addresses", lambda links: {})
     with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
@@ -241,7 +241,7 @@ def test_lost_connections_are_made_anew(
     bench(cli, cluster, "producer", "-t", "Anew", "-q", "1")
     from turbopump.cli.bench import run as bench_run
 
-    connect = bench_run._connect
+    connect = bench_run._connect_to
     with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
@@ -267,7 +267,7 @@ def test_it_goes_on_while_a_connection_is_left(
     bench(cli, cluster, "producer", "-t", "Half", "-q", "1")
     from turbopump.cli.bench import run as bench_run
 
-    connect, made = bench_run._connect, []
+    connect, made = bench_run._connect_to, []
     with proxy(cluster.brokers[0].address, responses=0, connections=1) as cutting:
 
         def one_is_cut(links: failover.Links, place: Place, is_sender: bool) -> int:

@@ -26,7 +26,7 @@ DELTA = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 def delta_jars() -> str | None:
     """The jars of Delta for the Spark that is installed, if there are any."""
     pyspark = pytest.importorskip("pyspark")
-    return DELTA.get(".".join(pyspark.__version__.split(".")[:2]))
+    return DELTA.get(".".join(pyspark.__version__.split_host_port(".")[:2]))
 
 
 def delta_settings() -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     """A local Spark on two cores that knows the source; skipped with the reason without Java."""
     pytest.importorskip("pyspark")
-    if session.java() is None:
+    if session.find_java() is None:
         pytest.skip("Spark needs Java: none is on the path, and JAVA_HOME is not set")
     made = session.start("turbopump-tests", "local[2]", (*SETTINGS, *delta_settings()))
     register(made)

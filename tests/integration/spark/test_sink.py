@@ -38,7 +38,7 @@ def stored(cluster: RunningCluster, topic: str) -> list[dict[str, Any]]:
 def test_rows_of_a_frame_are_messages_of_a_topic(
     spark: Any, cluster: RunningCluster, store: Path
 ) -> None:
-    log = spark.read.format("turbopump").load(str(store)).where("body_size > 0")
+    log = spark.read.format("turbopump").load(str(store)).filter_rows("body_size > 0")
     rows = log.select("body", "keys", "tags", "properties")
     rows.write.format("turbopump").mode("append").options(
         namesrv=cluster.namesrv, topic="Copied"

@@ -22,7 +22,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, decode, new_request
 from turbopump.net.wire.header import write_header
 from turbopump.net.wire.headers.pull import PullMessageRequest
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.topics import TopicConfig
 
 CONNECTIONS, QUEUES = 3, 2
@@ -63,7 +63,7 @@ class Both:
         self.opaque = 0
 
     def peer(self) -> Peer:
-        return Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        return Peer(ADDRESS, pack_host(ADDRESS), None)  # type: ignore[arg-type]
 
     def request(self, connection: int, frame: bytes) -> None:
         self.driven[connection].feed(frame, 1 << 20)

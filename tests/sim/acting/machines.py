@@ -35,7 +35,7 @@ from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.offsets import (
@@ -95,10 +95,10 @@ class NameMachine(Process):
             for name in ("enableActingMaster", "heartbeatTimeoutMillis"):
                 request.fields.pop(name, None)
         response = self.table.dispatch(request, peer, self.clock.now_ms)
-        return finish(response) if isinstance(response, Generator) else response
+        return run_to_result(response) if isinstance(response, Generator) else response
 
     def on_tick(self, now_ms: int) -> None:
-        for expired in self.routes.scan(now_ms):
+        for expired in self.routes.unregister_silent(now_ms):
             expired.connection.close()
             self._server.on_brokers_changed(expired.notices)
 

@@ -23,7 +23,7 @@ def queues_are_given_to_both_at_once(patch: Patch) -> None:
 
 def sticky_is_average(patch: Patch) -> None:
     """STICKY is balanced, but moves more queues than necessary."""
-    patch.setitem(strategies.STRATEGIES, strategies.STICKY, strategies.averagely)
+    patch.setitem(strategies.STRATEGIES, strategies.STICKY, strategies.allocate_averagely)
 
 
 def each_broker_decides(patch: Patch) -> None:

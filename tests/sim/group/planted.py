@@ -45,12 +45,12 @@ def elects_anybody(patch: Patch) -> None:
 
     def choose(group: Group, live: Any, *, unclean: bool = False, wanted: Any = None) -> Any:
         master = group.master_id
-        if master is not None and live.alive(group, master):
+        if master is not None and live.may_be_alive(group, master):
             return master
         heard = [one for one in sorted(group.replicas) if live.is_active(group, one)]
         return heard[0] if heard else None
 
-    patch.setattr(elections, "choose", choose)
+    patch.setattr(elections, "choose_master", choose)
 
 
 def unclean_restarts_do_not_matter(patch: Patch) -> None:
@@ -100,7 +100,7 @@ def leases_of_before_count(patch: Patch) -> None:
     patch.setattr(
         Group, "is_current_master", lambda self, broker_id, epoch: broker_id in self.replicas
     )
-    patch.setattr(ControllerRequests, "_heartbeat", _granted)
+    patch.setattr(ControllerRequests, "_handle_heartbeat", _granted)
 
 
 def _granted(self: ControllerRequests, connection: int, request: Command) -> Deferred[Command]:

@@ -27,7 +27,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -222,9 +222,9 @@ class Tables:
             one, other = getattr(mine, name), getattr(theirs, name)
             if one.data_version != other.data_version:
                 return f"{name} in {one.data_version}, {other.data_version}"
-            for key, value in other.all().items():
-                if one.all().get(key) != value:
-                    return f"{name}: {key} is {one.all().get(key)}, {value}"
+            for key, value in other.all_queues().items():
+                if one.all_queues().get(key) != value:
+                    return f"{name}: {key} is {one.all_queues().get(key)}, {value}"
         here = self.offsets()
         clerk = self._broker.run_of.clerk
         for where, at in master.offsets().items():
@@ -291,7 +291,7 @@ class Clerk(Client):
         """Make a group of consumers."""
         body = SubscriptionGroupConfig(name).to_json()
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        self.tell(f"group {name}", new_request(code, None, dump(body)))
+        self.tell(f"group {name}", new_request(code, None, encode_json(body)))
 
     def commit(self, name: str, topic: str, queue_id: int, at: int) -> None:
         """Commit an offset of a group."""

@@ -227,7 +227,7 @@ def replicas_count_for_themselves(patch: Patch) -> None:
     patch.setattr(
         metadata.VersionRules,
         "next_version",
-        lambda self, version, now_ms: version.next(now_ms, version.state_version),
+        lambda self, version, now_ms: version.next_version(now_ms, version.state_version),
     )
 
 

@@ -37,7 +37,7 @@ from turbopump.net.wire.headers.transactions import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
 )
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.net.wire.properties import encode_properties
@@ -97,7 +97,9 @@ class CarriedParts:
         self.context = self._parts.context
         self.metadata = MetadataFollower(self.context, self._call, log=broker.replicated)
         broker.replicated.on_cut.append(lambda: self.metadata.on_truncated(broker.wall_ms))
-        self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), _Link(broker, group.carried))
+        self.peer = Peer(
+            "127.0.0.1:4711", pack_host("127.0.0.1:4711"), _Link(broker, group.carried)
+        )
         self._calls: list[tuple[str, Command, Deferred[Command | str]]] = []
         self._answers: list[Callable[[], None]] = []
 

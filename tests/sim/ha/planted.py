@@ -30,14 +30,16 @@ def proposed_set_ignored(patch: Patch) -> None:
     """R01: an acknowledgement waits for the last set that the master knows as agreed, not also for
     the members of a pending proposal.
     """
-    patch.setattr(SyncState, "required", property(lambda self: self.members))
+    patch.setattr(SyncState, "required_ids", property(lambda self: self.members))
 
 
 def _confirm_by(patch: Patch, counts: Any) -> None:
     def confirm(self: SyncState) -> bool:
         before = self.confirm_offset
-        others = [other for other in self.required - {self.options.own_id} if counts(self, other)]
-        acks = [self.acked(other) for other in others] if self.options.all_ack else []
+        others = [
+            other for other in self.required_ids - {self.options.own_id} if counts(self, other)
+        ]
+        acks = [self.acked_offset(other) for other in others] if self.options.all_ack else []
         known = [acked for acked in acks if acked is not None]
         if len(known) == len(acks):
             self.confirm_offset = max(before, min([self.log_end, *known]))
@@ -138,7 +140,7 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
     def meet(self: Replica, reply: HandshakeReply, actions: list[Any], now_ms: int) -> None:
         log = self._log
         assert log is not None
-        if self._empty or replicas.consistent_point(
+        if self._is_log_empty or replicas.consistent_point(
             log.epochs, log.believed_end, reply.epochs, reply.log_end
         ):
             real(self, reply, actions, now_ms)
@@ -215,13 +217,13 @@ def elected_before_it_knows_idle_queues(patch: Patch) -> None:
     """A replica whose log began after its master's first byte reports all of it at once, and may be
     elected before it has the offsets of queues without records in its log.
     """
-    real = Replica._report
+    real = Replica._acknowledge
 
     def report(self: Replica, actions: list[Any], now_ms: int) -> None:
         self._counters_known = True
         real(self, actions, now_ms)
 
-    patch.setattr(Replica, "_report", report)
+    patch.setattr(Replica, "_acknowledge", report)
 
 
 BUGS: list[Plant] = [

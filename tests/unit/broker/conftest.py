@@ -24,9 +24,9 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 
@@ -133,7 +133,7 @@ class World:
         )
         self.broker = make_broker(config, store, topics, self._runtime(saver))
         self.broker.address = "127.0.0.1:10911"
-        self.broker.store_host = pack(self.broker.address)
+        self.broker.store_host = pack_host(self.broker.address)
         self.table = request_table(self.broker)
         self.client = self.peer()
 
@@ -177,14 +177,14 @@ class World:
     def peer(self) -> Peer:
         """Connect a new client."""
         address = f"127.0.0.1:{next(self._ports)}"
-        return Peer(address, pack(address), WrittenDown())
+        return Peer(address, pack_host(address), WrittenDown())
 
     def dispatch(self, request: Command, peer: Peer | None = None) -> Command | Deferred:
         """Dispatch a request; returns the response or the promise of it."""
         request.opaque = next(self._opaques)
         response = self.table.dispatch(request, peer or self.client, self.now_ms)
         if isinstance(response, Generator):
-            response = finish(response)
+            response = run_to_result(response)
         assert response is not None
         return response
 

@@ -146,7 +146,7 @@ def test_bounds_are_counted_before_objects_are_made() -> None:
 def test_a_value_of_a_peer_that_is_too_long_is_refused() -> None:
     bounds = json_steps.JsonBounds(1 << 30, 100, 100, 100_000)
     short, long = b'{"a":"%s"}' % (b"x" * 90_000), b'{"a":"%s"}' % (b"x" * 110_000)
-    assert len(bodies.finish(json_steps.load_in_steps(short, bounds))["a"]) == 90_000
+    assert len(bodies.run_to_result(json_steps.load_in_steps(short, bounds))["a"]) == 90_000
     with pytest.raises(ValueError, match="a value of"):
-        bodies.finish(json_steps.load_in_steps(long, bounds))
-    assert bodies.finish(json_steps.load_in_steps(long)) == {"a": "x" * 110_000}
+        bodies.run_to_result(json_steps.load_in_steps(long, bounds))
+    assert bodies.run_to_result(json_steps.load_in_steps(long)) == {"a": "x" * 110_000}

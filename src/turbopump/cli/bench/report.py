@@ -213,7 +213,7 @@ class LoadReport:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON result: flat for one kind, with a member for each (NAMES) if both ran."""
         common = {
-            "workload": self.plan.describe(),
+            "workload": self.plan.describe_as_json(),
             "connections": self.connections,
             "connections_lost": self.connections_lost,
             "unsent": self.unsent,
@@ -236,7 +236,7 @@ class LoadReport:
         cpu = self.generator_cpu_s
         return [*shown, f"load generator: {cpu:.2f} s of CPU, {self.connections} connections"]
 
-    def check(self) -> None:
+    def check_measured(self) -> None:
         """Raise CommandFailed if the load did not measure the plan."""
         counted = sum(section.all_messages for section in self.sections.values())
         lost = f"{self.connections_lost} of {self.connections} connections"
@@ -253,7 +253,7 @@ class LoadReport:
             raise CommandFailed("the last messages were not answered or not delivered in time")
 
 
-def plot(report: LoadReport, path: Path) -> None:
+def draw_plot(report: LoadReport, path: Path) -> None:
     """Draw throughput and latency over time, and the percentiles, into a PNG file, which is
     replaced. Raises UserError without matplotlib, OSError."""
     try:
@@ -267,11 +267,13 @@ def plot(report: LoadReport, path: Path) -> None:
     for kind, section in report.sections.items():
         seconds = range(1, len(section.series) + 1)
         name = NAMES[kind]
-        speed.plot(seconds, [row["messages"] for row in section.series], label=name)
+        speed.draw_plot(seconds, [row["messages"] for row in section.series], label=name)
         for key in ("p50", "p99"):
             values = [row[f"{key}_us"] for row in section.series]
-            latency.plot(seconds, values, label=f"{name} {key}")
-        shares.plot(list(section.latency_us), list(section.latency_us.values()), "o-", label=name)
+            latency.draw_plot(seconds, values, label=f"{name} {key}")
+        shares.draw_plot(
+            list(section.latency_us), list(section.latency_us.values()), "o-", label=name
+        )
     speed.set(title="messages a second", xlabel="second", ylim=(0, None))
     latency.set(title="latency, us", xlabel="second", yscale="log")
     shares.set(title="latency of all requests, us", yscale="log")

@@ -162,7 +162,7 @@ def test_changed_keys_of_name_servers_reach_brokers_that_run() -> None:
         {"namesrvAddr": "names:1"},
         {"fetchNamesrvAddrInterval": "77"},
     ):
-        config.update([Property(*item) for item in changed.items()])
+        config.update_keys([Property(*item) for item in changed.items()])
         container._share_name_servers()
         container._share_name_servers()
     assert saves == ["a", "a"], "nothing without a namesrvAddr, nothing twice, only what serves"

@@ -17,11 +17,11 @@ from turbopump.engine.types import NewMessage
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.backend import PoppedMessages, PopRequest
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.properties import RESERVED
 
 NATIVE, PYTHON = "GNative", "GPython"
-STORE_HOST = pack("127.0.0.1:10911")
+STORE_HOST = pack_host("127.0.0.1:10911")
 RECEIVE = message_class("ReceiveMessageRequest")(
     group={"name": NATIVE},
     message_queue={"topic": {"name": "TNormal"}, "id": -1},
@@ -91,7 +91,7 @@ def put(front: GrpcWorld, properties: bytes, body: bytes = b"body", **changed: A
 
 def visible(one: Any) -> Any:
     """A message without the fields that differ between two pops: times and revive queues."""
-    words = one.system_properties.receipt_handle.split(" ")
+    words = one.system_properties.receipt_handle.split_host_port(" ")
     assert len(words) == 9
     one.system_properties.receipt_handle = " ".join([words[0], *words[2:3], *words[4:]])
     return one
@@ -106,7 +106,9 @@ def both(front: GrpcWorld, **changed: Any) -> tuple[list[Any], list[Any]]:
         if not heard.has_ended:
             return []
         found = [visible(one.message) for one in heard.messages[1:-1]]
-        return sorted(found, key=lambda one: int(one.system_properties.receipt_handle.split()[-1]))
+        return sorted(
+            found, key=lambda one: int(one.system_properties.receipt_handle.split_host_port()[-1])
+        )
 
     return messages_of(NATIVE), messages_of(PYTHON)
 

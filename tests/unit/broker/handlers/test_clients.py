@@ -270,7 +270,7 @@ def test_check_client_config(
     admin: Any, enabled: str, kind: str, expression: str, code: int, remark: str | None
 ) -> None:
     if enabled:
-        admin.broker.config.update([Property("enablePropertyFilter", enabled)])
+        admin.broker.config.update_keys([Property("enablePropertyFilter", enabled)])
     data = {"topic": "T", "subString": expression, "expressionType": kind}
     response = admin.ask(46, {"clientId": "c", "group": "g", "subscriptionData": data})
     assert (response.code, response.remark) == (code, remark)

@@ -44,7 +44,7 @@ def scrape(admin: Any) -> Callable[[], Samples]:
     """name -> values of the labels that not every sample has, by label name -> value."""
 
     def call() -> Samples:
-        body, content_type = render(CounterSnapshot.take(admin.broker, admin.now_ms), "")
+        body, content_type = render(CounterSnapshot.read_counters(admin.broker, admin.now_ms), "")
         assert content_type.startswith("text/plain")
         found: Samples = {}
         for family in text_string_to_metric_families(body.decode()):
@@ -179,6 +179,6 @@ def test_without_replication_nothing_is_said_of_it_in_the_runtime_table(admin: A
 def test_other_forms(admin: Any) -> None:
     """Newer Prometheus servers request OpenMetrics text."""
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-    body, content_type = render(CounterSnapshot.take(admin.broker, admin.now_ms), accept)
+    body, content_type = render(CounterSnapshot.read_counters(admin.broker, admin.now_ms), accept)
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")

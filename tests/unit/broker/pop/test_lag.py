@@ -23,7 +23,7 @@ LONG_MS = 50_000
 def figures(popper: Popper, *, is_retry: bool = False) -> dict[str, float]:
     """Metrics of group g and topic T, by the ends of their names."""
     broker, now_ms = popper.world.broker, popper.world.now_ms
-    body, _ = render(CounterSnapshot.take(broker, now_ms), "")
+    body, _ = render(CounterSnapshot.read_counters(broker, now_ms), "")
     wanted = {"consumer_group": "g", "topic": "T", "is_retry": str(is_retry).lower()}
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(body.decode()):

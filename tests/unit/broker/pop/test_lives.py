@@ -10,7 +10,7 @@ from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.offset_recovery import READ_MAX, PoppedOffsets, recover_offsets
 from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.topics import TopicConfig
@@ -201,7 +201,7 @@ def test_an_online_consumer_begins_at_the_first_message_of_the_next_life(popper:
             "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}],
         }],
     }  # fmt: skip
-    world.ask(RequestCode.HEART_BEAT, None, dump(body))
+    world.ask(RequestCode.HEART_BEAT, None, encode_json(body))
     popper.send("a", "b")
     make_again(popper)
     popper.send("new", "newer", "newest")

@@ -9,7 +9,7 @@ from turbopump.broker.pop.retries import OWNER
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import FILE_NAME, TABLE
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -135,7 +135,7 @@ def test_a_group_that_pulls_now_finds_them_in_the_topic_that_it_reads(pops: Worl
     send(pops, "c", "popped")
     assert pop(pops, "g", "c") == [("c", "popped")]
     members = {"topic": "c", "consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0}
-    response = pops.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, dump(members))
+    response = pops.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, encode_json(members))
     assert response.code == ResponseCode.SUCCESS
     pops.pass_time(3_000)
     assert (stored(pops, "%RETRY%g"), stored(pops, "%RETRY%g_c")) == (1, 0)

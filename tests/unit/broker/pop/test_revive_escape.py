@@ -16,7 +16,7 @@ from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage, QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -59,14 +59,14 @@ class Popped(Replica):
         name = unique_key(what.key, tag, None if is_point else -1)
         properties = {"TAGS": tag, "UNIQ_KEY": name, "TIMER_DELIVER_MS": str(due_ms)}
         if not waits:
-            self.store(REVIVE, 3, what.body(), properties)
+            self.store(REVIVE, 3, what.encode_body(), properties)
             return
         properties |= {
             "REAL_TOPIC": REVIVE,
             "REAL_QID": "3",
             "TIMER_OUT_MS": str((due_ms - 1) // 1_000 * 1_000),
         }
-        self.store(TIMER_TOPIC, 0, what.body(), properties)
+        self.store(TIMER_TOPIC, 0, what.encode_body(), properties)
 
     def pop(self, *bodies: bytes, topic: str = "T", waits: bool = True) -> CheckPoint:
         """Store messages and the check point of their pop."""
@@ -372,7 +372,7 @@ def test_a_pop_at_a_replica_in_vain(acting: Acting) -> None:
     assert acting.acks(ordered) == 2
     entry = {"r": "0", "c": GROUP, "t": "T", "so": 0, "pt": parts.pop_time_ms, "it": 5_000}
     entry |= {"rq": 999, "q": 1, "b": base64.b64encode(b"\1").decode()}
-    body = dump({"brokerName": "b", "acks": [entry]})
+    body = encode_json({"brokerName": "b", "acks": [entry]})
     assert acting.world.ask(RequestCode.BATCH_ACK_MESSAGE, None, body).code == 1
     acting.notes.set_master_takes(master_takes=False)
     assert (acting.ask_pop().code, acting.acks(handle)) == (2, 2)

@@ -35,7 +35,7 @@ from turbopump.net.wire.topics import TopicConfig
 def test_the_period_may_change(tmp_path: Path) -> None:
     registration, _ = make(tmp_path, "registerNameServerPeriod=30000\n")
     server = registration.servers[0]
-    registration._config.update(parse_properties("registerNameServerPeriod=15000"))
+    registration._config.update_keys(parse_properties("registerNameServerPeriod=15000"))
     registration.reconfigure()
     assert register(server, 1_000) == Work(True, [])
     assert register(server, 15_999) is None
@@ -48,7 +48,7 @@ def test_changed_topics_may_be_registered_with_all_others_from_now_on(tmp_path: 
     assert register(server, 1_000) == Work(True, [])
     server.note_changed(["T"], 1_100)
     assert register(server, 1_100) == Work(False, ["T"])
-    registration._config.update(parse_properties("enableSingleTopicRegister=false"))
+    registration._config.update_keys(parse_properties("enableSingleTopicRegister=false"))
     registration.reconfigure()
     server.note_changed(["T"], 1_200)
     assert register(server, 1_200) == Work(True, ["T"])
@@ -347,7 +347,7 @@ def test_name_servers_may_change_while_the_broker_runs(tmp_path: Path) -> None:
     for server in (first, second):
         assert register(server, 1_000) == Work(True, [])
     waits = registration.note_changed(["T"], 1_100)
-    registration._config.update(parse_properties("namesrvAddr=127.0.0.1:2;127.0.0.1:3"))
+    registration._config.update_keys(parse_properties("namesrvAddr=127.0.0.1:2;127.0.0.1:3"))
     (third,) = registration.reconfigure()
     assert [one.address for one in registration.servers] == ["127.0.0.1:2", "127.0.0.1:3"]
     assert registration.servers[0] is second, "it is not registered there again"

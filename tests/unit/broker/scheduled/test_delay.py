@@ -10,7 +10,7 @@ from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record
@@ -235,7 +235,7 @@ def test_damaged_progress_is_named(world: Any) -> None:
 
 
 def test_record_without_target_is_dropped(world: Any) -> None:
-    host = pack("127.0.0.1:1")
+    host = pack_host("127.0.0.1:1")
     for properties in (b"DELAY\x011\x02", b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x01x\x02"):
         message = NewMessage("SCHEDULE_TOPIC_XXXX", 0, b"x", properties, 0, 0, 1, host, host)
         world.broker.store.append(message, world.now_ms)

@@ -369,7 +369,7 @@ def test_metrics_have_rocketmqs_names(world: Any) -> None:
     world.config.timer_stop_enqueue = True
     send(world, TIMER_DELAY_SEC=60)
     world.pass_time(300)
-    text = render(CounterSnapshot.take(world.broker, world.now_ms), "")[0].decode()
+    text = render(CounterSnapshot.read_counters(world.broker, world.now_ms), "")[0].decode()
     values = {
         (line.split("{")[0], label): line.rsplit(" ", 1)[1]
         for line in text.splitlines()

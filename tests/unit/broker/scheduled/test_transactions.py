@@ -509,7 +509,7 @@ def test_operators_see_open_transactions_and_their_ends(fast: Any) -> None:
     shown = runtime_table(fast.broker, fast.now_ms)
     assert (shown["transactionsOpen"], shown["transactionsAsked"]) == ("0", "6")
     assert shown["transactionsGivenUp"] == "2"
-    text = render(CounterSnapshot.take(fast.broker, fast.now_ms), "")[0].decode()
+    text = render(CounterSnapshot.read_counters(fast.broker, fast.now_ms), "")[0].decode()
     lines = [line for line in text.splitlines() if 'topic="T"' in line]
     values = {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines}
     assert values["rocketmq_half_messages"] == "2.0"

@@ -96,7 +96,7 @@ def test_beyond_the_bounds_they_go_and_are_counted_once(
     assert world.broker.timers.metrics.get("T") == 0
     assert not [line for line in caplog.messages if "cannot be read" in line]
     assert len([line for line in caplog.messages if "before their time" in line]) <= 3
-    shown = render(CounterSnapshot.take(world.broker, world.now_ms), "")[0].decode()
+    shown = render(CounterSnapshot.read_counters(world.broker, world.now_ms), "")[0].decode()
     assert 'kind="timers"' in shown and "turbopump_waiting_lost_total" in shown
 
 

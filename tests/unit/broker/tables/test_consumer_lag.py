@@ -51,7 +51,7 @@ def scrape(admin: Any) -> Callable[[], Metrics]:
     """(group, topic) -> metric -> value."""
 
     def call() -> Metrics:
-        body, _ = render(CounterSnapshot.take(admin.broker, admin.now_ms), "")
+        body, _ = render(CounterSnapshot.read_counters(admin.broker, admin.now_ms), "")
         found: Metrics = {}
         for family in text_string_to_metric_families(body.decode()):
             for sample in family.samples:

@@ -12,7 +12,7 @@ from turbopump.broker.tables.filters import TooManyFilters
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, SUSPEND_FLAG
@@ -50,7 +50,7 @@ def heartbeat(
 def beat(world: Any, data: HeartbeatData, peer: Any = None) -> Command:
     """Send a heartbeat; one with expressions is handled in steps."""
     response = world.dispatch(new_request(RequestCode.HEART_BEAT, None, data.encode()), peer)
-    found: Command = response if isinstance(response, Command) else finish(response)
+    found: Command = response if isinstance(response, Command) else run_to_result(response)
     return found
 
 

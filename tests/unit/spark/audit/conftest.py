@@ -191,7 +191,7 @@ def only(audit: Audit, *names: str) -> Verdict:
     """The first named verdict, after a check that exactly the named ones have findings."""
     broken = [one.name for one in audit.verdicts if one.findings]
     assert sorted(broken) == sorted(names), "\n".join(audit.lines())
-    return audit.verdict(names[0])
+    return audit.find_verdict(names[0])
 
 
 Make = Callable[..., Group]

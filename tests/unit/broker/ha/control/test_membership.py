@@ -408,7 +408,7 @@ def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
     one.group.network.unreachable.add(one.broker.address)
     one.group.network.run()
     assert one.broker.send(b"x") == []
-    assert term(one).sync.required == {1, 2}
+    assert term(one).sync.required_ids == {1, 2}
     one.pass_time(100)
     one.info(word(1, 1, {1, 2}, 2))
     assert term(one).sync.members == {1, 2}, "as the controller answered (R02)"
@@ -455,7 +455,7 @@ def test_only_a_look_at_the_proposal_refuses_it(make: Make, code: int, lost: boo
     one.pass_time(300)
     one.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET).answer(code=code)
     assert term(one).sync.proposed is None
-    assert (2 in term(one).sync.required) == lost
+    assert (2 in term(one).sync.required_ids) == lost
 
 
 def test_a_newer_set_of_the_same_epoch_is_taken(make: Make) -> None:

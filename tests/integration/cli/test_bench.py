@@ -224,7 +224,7 @@ def test_lost_connections_end_it_with_a_sentence(
     with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
-            "_connect",
+            "_connect_to",
             lambda links, place, is_sender: connect(
                 links, replace(place, address=cutting), is_sender
             ),
@@ -245,7 +245,7 @@ def test_lost_connections_are_made_anew(
     with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
-            "_connect",
+            "_connect_to",
             lambda links, place, is_sender: connect(
                 links, replace(place, address=cutting), is_sender
             ),
@@ -275,7 +275,7 @@ def test_it_goes_on_while_a_connection_is_left(
             cut = replace(place, address=cutting)
             return connect(links, cut if len(made) == 1 else place, is_sender)
 
-        monkeypatch.setattr(bench_run, "_connect", one_is_cut)
+        monkeypatch.setattr(bench_run, "_connect_to", one_is_cut)
         monkeypatch.setattr(failover.Links, "_query_addresses", lambda links: {})
         found = bench(cli, cluster, "producer", "-t", "Half", "-w", "2", "-q", "500")
     assert found["connections_lost"] == 1

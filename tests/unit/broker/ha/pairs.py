@@ -90,6 +90,6 @@ def copy_log(master: Any, replica: Any) -> None:
     source, log = master.broker.store, replica.broker.store.as_replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     size = source.max_log_offset
-    log.append(0, bytes(source._log.view(0, size)), replica.now_ms)
+    log.append(0, bytes(source._log.view_bytes(0, size)), replica.now_ms)
     log.confirm_to(size, replica.now_ms)
     assert replica.broker.store.dispatched_log_offset == size

@@ -19,7 +19,7 @@ def elect(group: Group) -> Any:
     log = replica.broker.store.as_replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     begin, size = int(log.end), source.max_log_offset
-    log.append(begin, bytes(source._log.view(begin, size - begin)), replica.now_ms)
+    log.append(begin, bytes(source._log.view_bytes(begin, size - begin)), replica.now_ms)
     log.confirm_to(size, replica.now_ms)
     replica.broker.role.become_replica(1)
     log.to_master(2, replica.now_ms)

@@ -25,7 +25,7 @@ def follow(group: Group) -> None:
     log.to_replica(replica.now_ms)
     for at in range(0, source.max_log_offset, FILE_SIZE):
         size = min(FILE_SIZE, source.max_log_offset - at)
-        log.append(at, bytes(source._log.view(at, size)), replica.now_ms)
+        log.append(at, bytes(source._log.view_bytes(at, size)), replica.now_ms)
     log.confirm_to(source.max_log_offset, replica.now_ms)
     replica.broker.role.become_replica(1)
     replica.set_clock(master.now_ms - replica.now_ms)

@@ -134,7 +134,9 @@ class Heard:
     def __init__(self, admin: Any) -> None:
         self.words: list[GroupState] = []
         self.reported: list[tuple[str, str, bool]] = []
-        self.finder = SimpleNamespace(master_reported=lambda *what: self.reported.append(what))
+        self.master_finder = SimpleNamespace(
+            master_reported=lambda *what: self.reported.append(what)
+        )
         admin.broker.membership = self
 
     def on_notice(self, word: GroupState) -> None:

@@ -265,7 +265,7 @@ class Wheel:
         """Return the first slot of [since, until) that has units, else `until`."""
         return min((tick for tick in self.ticks if since <= tick < until), default=until)
 
-    def walk(self, tick: int, floor: int, room: int) -> Walk:
+    def walk_slot(self, tick: int, floor: int, room: int) -> Walk:
         """Return the units of a slot from the position `floor` on."""
         return Walk([at for at in range(floor, self.log_end) if self.ticks[at] == tick], room)
 

@@ -288,10 +288,10 @@ def test_clients_are_looked_at_again_after_one_has_failed(
     dropped = front.messaging.clients.drop_client
 
     def fails(_client: Any) -> None:
-        monkeypatch.setattr(front.messaging.clients, "drop", dropped)
+        monkeypatch.setattr(front.messaging.clients, "drop_client", dropped)
         raise RuntimeError("it fails once")
 
-    monkeypatch.setattr(front.messaging.clients, "drop", fails)
+    monkeypatch.setattr(front.messaging.clients, "drop_client", fails)
     front.world.pass_time(60_000, 1_000)
     assert len(front.messaging.clients) == 0
 

@@ -176,12 +176,12 @@ class _ConstantColumn:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._array = pa.make_array([], pa.string())
+        self._array = pa.array([], pa.string())
 
     def make_array(self, rows: int) -> pa.Array:
         """Return the column for a batch of `rows` rows."""
         if len(self._array) < rows:
-            self._array = pa.repeat_call(pa.scalar(self._text), rows)
+            self._array = pa.repeat(pa.scalar(self._text), rows)
         return self._array[:rows]
 
 

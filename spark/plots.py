@@ -77,7 +77,7 @@ def lines_over_time(number: int, lines: Sequence[Line], label: str, *, log: bool
         everything = [time for line in lines for time, _ in line.points]
         dated = _time_axis(axes, everything)
         for line in lines:
-            axes.draw_plot(
+            axes.plot(
                 [_utc_time(time) if dated else time for time, _ in line.points],
                 [math.nan if value is None else value for _, value in line.points],
                 color=line.colour,
@@ -98,7 +98,7 @@ def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
     comparable. Returns SVG."""
     with _new_figure(number) as (figure, axes, done):
         for line in lines:
-            axes.draw_plot(
+            axes.plot(
                 [at for at, _ in line.points],
                 [math.nan if value is None else value for _, value in line.points],
                 color=line.colour,
@@ -136,7 +136,7 @@ def interval_bars(number: int, rows: Sequence[tuple[float, float]], label: str) 
         dated = _time_axis(axes, everything)
         for at, (start, end) in enumerate(rows, 1):
             ends = (_utc_time(start), _utc_time(end)) if dated else (start, end)
-            axes.draw_plot(ends, (at, at), color=COLOURS[3], linewidth=4, solid_capstyle="butt")
+            axes.plot(ends, (at, at), color=COLOURS[3], linewidth=4, solid_capstyle="butt")
         axes.set_ylim(len(rows) + 0.6, 0.4)
         axes.set_yticks(range(1, len(rows) + 1, max(1, len(rows) // 20)))
         figure.supylabel(label, fontsize=9, color="#445")

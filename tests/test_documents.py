@@ -130,7 +130,7 @@ def dangling(text: str, folder: Path) -> list[str]:
     for name, section in NAMED.findall(text):
         path = page_of(name, folder)
         if path is not None and anchor_of(section) not in headings(path)[1]:
-            wrong.append(f"{name}, {' '.join(section.split_host_port())}")
+            wrong.append(f"{name}, {' '.join(section.split())}")
     return wrong
 
 

@@ -130,7 +130,7 @@ def simple(report: Report, topic: str) -> None:
                         consumer.ack(view)
                 return len(came) >= COUNT
 
-            report.check_measured("all come", within(receive), len(came))
+            report.check("all come", within(receive), len(came))
             report.equal("each once", list(range(COUNT)), sorted(numbers(came)))
             report.equal("by the ids that sends returned", ids, {one.message_id for one in came})
             changed = time.monotonic()
@@ -144,7 +144,7 @@ def simple(report: Report, topic: str) -> None:
             within(receive_again)
             waited = time.monotonic() - changed
             report.equal("the unacknowledged message is redelivered", [5], numbers(again))
-            report.check_measured("after the changed time", 9.5 <= waited < 45, waited)
+            report.check("after the changed time", 9.5 <= waited < 45, waited)
             for view in again:
                 consumer.ack(view)
         finally:
@@ -157,7 +157,7 @@ def push(report: Report, topic: str) -> None:
     with producing(topic) as producer, pushing(topic, listener):
         for number in range(COUNT):
             producer.send(message(topic, number))
-        report.check_measured(
+        report.check(
             "all come, and the refused one again",
             within(lambda: len(listener.came) > COUNT),
             len(listener.came),
@@ -193,9 +193,7 @@ def fifo(report: Report, topic: str) -> None:
     with producing(topic) as producer, pushing(topic, listener):
         for number in range(COUNT):
             producer.send(message(topic, number, message_group=f"group-{number % groups}"))
-        report.check_measured(
-            "all come", within(lambda: len(listener.came) > COUNT), len(listener.came)
-        )
+        report.check("all come", within(lambda: len(listener.came) > COUNT), len(listener.came))
         for group in range(groups):
             found = [number for number in numbers(listener.came) if number % groups == group]
             wanted = list(range(group, COUNT, groups))
@@ -213,13 +211,13 @@ def delay(report: Report, topic: str) -> None:
             producer.send(message(topic, number, delivery_timestamp=due + number % 3))
             for number in range(5)
         ]
-        report.check_measured("a handle to recall it", bool(receipts[4].recall_handle))
+        report.check("a handle to recall it", bool(receipts[4].recall_handle))
         producer.recall_message(topic, receipts[4].recall_handle)
         within(lambda: len(listener.came) >= 4)
         time.sleep(QUIET_S)
         report.equal("all come but the recalled one", [0, 1, 2, 3], sorted(numbers(listener.came)))
         late = {number: at - due - number % 3 for number, at in listener.at.items()}
-        report.check_measured("when they are due", all(-1 < one < 5 for one in late.values()), late)
+        report.check("when they are due", all(-1 < one < 5 for one in late.values()), late)
 
 
 class Checker(TransactionChecker):  # type: ignore[misc]
@@ -245,12 +243,12 @@ def transaction(report: Report, topic: str) -> None:
             opened = producer.begin_transaction()
             producer.send(message(topic, number), opened)
             (opened.rollback if number else opened.commit)()
-        report.check_measured(
+        report.check(
             "open transactions are checked",
             within(lambda: {2, 3} <= set(checker.asked)),
             checker.asked,
         )
-        report.check_measured(
+        report.check(
             "committed messages arrive",
             within(lambda: {0, 2} <= set(numbers(listener.came))),
             numbers(listener.came),
@@ -275,9 +273,7 @@ def dead(report: Report, topic: str) -> None:
     listener = Listener(lambda _view: True)
     with producing(topic) as producer, pushing(topic, listener):
         producer.send(message(topic, 1))
-        report.check_measured(
-            "it comes again", within(lambda: len(listener.came) >= 2), listener.came
-        )
+        report.check("it comes again", within(lambda: len(listener.came) >= 2), listener.came)
         time.sleep(4 * QUIET_S)
         report.equal("as often as allowed", [1, 2], [one.delivery_attempt for one in listener.came])
 
@@ -300,7 +296,7 @@ def run(name: str) -> None:
     try:
         SCENARIOS[name](report, f"python-{name}")
     except Exception:
-        report.check_measured("it did not fail", False, traceback.format_exc())
+        report.check("it did not fail", False, traceback.format_exc())
     report.done()
 
 

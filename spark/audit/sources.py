@@ -32,7 +32,7 @@ FACTS_DDL = (
 """Columns of messages in logs, as Spark's DDL: place, then the fields of claims.Fact."""
 _TYPES = {
     "STRING": pa.string(),
-    "INT": pa.read_int32(),
+    "INT": pa.int32(),
     "BIGINT": pa.int64(),
     "BOOLEAN": pa.bool_(),
 }
@@ -137,5 +137,5 @@ def _in_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[
 
 def _make_batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    arrays = [pa.make_array(column, one.type) for column, one in zip(columns, schema, strict=True)]
+    arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)

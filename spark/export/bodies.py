@@ -41,8 +41,8 @@ def decompress_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     kept = pc.if_else(_is_compressed(flags), pc.bit_wise_and(flags, KEPT_FLAGS), flags)
     batch = _with_column(batch, "body", bodies)
-    batch = _with_column(batch, "sys_flag", kept.cast(pa.read_int32()))
-    return _with_column(batch, "body_size", pc.binary_length(bodies).cast(pa.read_int32()))
+    batch = _with_column(batch, "sys_flag", kept.cast(pa.int32()))
+    return _with_column(batch, "body_size", pc.binary_length(bodies).cast(pa.int32()))
 
 
 def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Array:
@@ -59,7 +59,7 @@ def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Arra
             topic, queue, offset = (column[row].as_py() for column in place)
             where = f"{topic}, queue {queue}, queue offset {offset}"
             raise UnreadableBody(f"{where}: {error}") from None
-    return pa.make_array(made, bodies.type)
+    return pa.array(made, bodies.type)
 
 
 def plain_frame(frame: "DataFrame") -> "DataFrame":

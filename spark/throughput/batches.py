@@ -59,7 +59,7 @@ CELL = pa.schema(
     [
         ("store", pa.string()),
         ("topic", pa.string()),
-        ("queue_id", pa.read_int32()),
+        ("queue_id", pa.int32()),
         ("born_host", pa.string()),
         ("second", pa.int64()),
         ("metric", pa.string()),
@@ -123,7 +123,7 @@ def _make_cells(table: pa.Table, with_ports: bool) -> Iterator[pa.RecordBatch]:
     yield _make_batch(found, names, found["metric"].to_numpy())
     at = _int64_column(table, "log_offset")
     found = _add_up({"store": stores[0], "bucket": store_ms}, at, store_ms)
-    zeros = pa.make_array(np.zeros(len(found), np.int64))
+    zeros = pa.array(np.zeros(len(found), np.int64))
     found = found.set_column(found.column_names.index("total"), "total", zeros)
     yield _make_batch(found, names, np.full(len(found), METRICS.index(CLOCK)))
 
@@ -194,9 +194,9 @@ def _make_batch(
     for name in found.column_names:
         array = found[name].combine_chunks()
         columns[name] = names[name].take(array) if name in names else array
-    columns["metric"] = pa.make_array(METRICS).take(pa.make_array(metrics))
+    columns["metric"] = pa.array(METRICS).take(pa.array(metrics))
     rows = len(found)
-    columns.setdefault("bits", pa.make_array(np.zeros(rows, np.int64)))
+    columns.setdefault("bits", pa.array(np.zeros(rows, np.int64)))
     return pa.RecordBatch.from_arrays(
         [
             columns[field.name].cast(field.type)
@@ -217,7 +217,7 @@ def _encode_column(table: pa.Table, name: str) -> tuple[Ints, pa.Array]:
 def _without_ports(hosts: tuple[Ints, pa.Array]) -> tuple[Ints, pa.Array]:
     """Reduce "ip:port" to `ip` and "[ip]:port" to `[ip]` in the texts of (indices, texts)."""
     codes, texts = hosts
-    bare = pa.make_array(
+    bare = pa.array(
         [_without_port(text) for text in texts.to_pylist()], pa.string()
     ).dictionary_encode()
     return bare.indices.to_numpy().astype(np.int64)[codes], bare.dictionary

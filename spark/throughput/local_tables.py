@@ -72,7 +72,7 @@ def merge_cells(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
         [
             *(added[name] for name in KEYS),
             *(added[f"{name}_{function}"] for name, function in _ADDED),
-            pa.make_array(bits, pa.int64()),
+            pa.array(bits, pa.int64()),
         ],
         schema=CELL,
     )
@@ -91,7 +91,7 @@ class LocalTables:
 
     def filter_rows(self, table: pa.Table, column: str, values: Sequence[str]) -> pa.Table:
         """Return the rows whose column has one of the texts."""
-        return table.filter(pc.is_in(table[column], pa.make_array(values, pa.string())))
+        return table.filter(pc.is_in(table[column], pa.array(values, pa.string())))
 
     def at_least(self, table: pa.Table, column: str, least: int) -> pa.Table:
         """Return the rows whose column is not below `least`."""
@@ -104,7 +104,7 @@ class LocalTables:
         found = doubles.group_by(list(keys), use_threads=False).aggregate(_ADDED)
         made = {name: found[f"{name}_{function}"] for name, function in _ADDED}
         made |= {name: found[name] for name in keys}
-        zeros = pa.make_array(np.zeros(len(found), np.int64))
+        zeros = pa.array(np.zeros(len(found), np.int64))
         made["bits"] = zeros
         return pa.table(
             [made.get(name, pa.nulls(len(found), SUMS.field(name).type)) for name in SUMS.names],
@@ -119,7 +119,7 @@ class LocalTables:
         """Return the cells with each second rounded down to a multiple of `step_s`."""
         seconds = cells["second"].to_numpy().astype(np.int64)
         at = cells.schema.get_field_index("second")
-        return cells.set_column(at, "second", pa.make_array(seconds - seconds % step_s))
+        return cells.set_column(at, "second", pa.array(seconds - seconds % step_s))
 
     def derive_table(self, cells: pa.Table, derivation: Derivation) -> pa.Table:
         """Return the table that the derivation makes from cells with the columns SUMS."""
@@ -133,7 +133,7 @@ class LocalTables:
         """Return the first `limit` rows, None: all, by `column` or `column desc`, nulls last."""
         names = (text.partition(" ") for text in order)
         by = [(name, "descending" if direction else "ascending") for name, _, direction in names]
-        return tuple(table.sort_by(by).entries_from(0, limit).to_pylist())
+        return tuple(table.sort_by(by).slice(0, limit).to_pylist())
 
     def compute_totals(self, table: pa.Table, wanted: Mapping[str, str]) -> Row:
         """Return one number for each name; see analysis.Tables.compute_totals."""

@@ -184,7 +184,7 @@ def in_lists(derivation: Derivation, batches: Iterator[Sequence[pa.Array]]) -> I
 def _make_lists(rows: list[Row], size: int, schema: pa.Schema) -> pa.Array:
     """Return an array of `size` lists, the first of which has all rows."""
     structs = pa.RecordBatch.from_pylist(rows, schema).to_struct_array()
-    offsets = pa.make_array([0] + [len(rows)] * size, pa.read_int32())
+    offsets = pa.array([0] + [len(rows)] * size, pa.int32())
     return pa.ListArray.from_arrays(offsets, structs)
 
 

@@ -67,7 +67,7 @@ def chosen(results: Iterable[Result], text: str = "", section: str = "") -> list
         result
         for result in results
         if section.lower() in result.section.lower()
-        and any(text.lower() in getattr(result, name).lower_checkpoint() for name in FIELDS)
+        and any(text.lower() in getattr(result, name).lower() for name in FIELDS)
     ]
 
 

@@ -40,7 +40,7 @@ def main() -> int:
                 holds = [walk.ask(code, case) for case in cases]
                 if not holds:
                     continue
-                shown = holds if arguments.all_queues else [longest(holds)]
+                shown = holds if arguments.all else [longest(holds)]
                 for hold in shown:
                     print(
                         f"{kind:11} {code:5} {named(code):42} {hold.ms:7.1f} {hold.steps:6}"

@@ -108,7 +108,7 @@ def test_a_replay_sends_the_bodies_of_a_dataset(
         RaggedMmap.from_lists(dataset, [np.frombuffer(body, np.uint8) for body in bodies])
     else:
         dataset = tmp_path / "one.parquet"
-        pq.write_table(pa.table({"body": pa.make_array(bodies, pa.binary())}), dataset)
+        pq.write_table(pa.table({"body": pa.array(bodies, pa.binary())}), dataset)
     topic = f"Replay-{kind}-{len(shape)}"
     sent = bench(
         cli, cluster, "producer", "-t", topic, "--replay", str(dataset), "-q", "200", *shape

@@ -153,7 +153,7 @@ class Broker(Process):
             int(table["haEpoch"]),
             confirm + int(table["haConfirmGap"]),
             confirm,
-            None if members is None else frozenset(map(int, members.split_host_port(","))),
+            None if members is None else frozenset(map(int, members.split(","))),
             int(table.get("haSyncStateSetEpoch", -1)),
             table.get("haReason", ""),
         )

@@ -26,7 +26,7 @@ DELTA = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 def delta_jars() -> str | None:
     """The jars of Delta for the Spark that is installed, if there are any."""
     pyspark = pytest.importorskip("pyspark")
-    return DELTA.get(".".join(pyspark.__version__.split_host_port(".")[:2]))
+    return DELTA.get(".".join(pyspark.__version__.split(".")[:2]))
 
 
 def delta_settings() -> tuple[str, ...]:

@@ -104,7 +104,7 @@ FILTERS = [  # which Spark applies
 def test_filters_return_the_matching_rows(
     spark: Any, store: Path, condition: str, keep: Any
 ) -> None:
-    frame = load(spark, store, partitionBytes=4096).filter_rows(condition)
+    frame = load(spark, store, partitionBytes=4096).where(condition)
     assert rows(frame) == [row for row in model_rows(store) if keep(row)]
 
 
@@ -124,7 +124,7 @@ def test_times_between_two_milliseconds(spark: Any, store: Path, micros: int) ->
         (time == at, lambda row: row["store_time"] == at),
     ):
         wanted = [row["log_offset"] for row in expected if keep(row)]
-        assert [row["log_offset"] for row in rows(frame.filter_rows(condition))] == wanted
+        assert [row["log_offset"] for row in rows(frame.where(condition))] == wanted
 
 
 def planned(frame: Any) -> int:
@@ -164,14 +164,14 @@ class TestQueriesOnOneFrame:
     def test_one_behind_the_other(self, spark: Any, store: Path) -> None:
         log = load(spark, store, columns="topic,queue_id,store")
         for condition in self.CONDITIONS:
-            fresh = load(spark, store, columns="topic,queue_id,store").filter_rows(condition)
-            assert log.filter_rows(condition).count() == fresh.count() > 0, condition
+            fresh = load(spark, store, columns="topic,queue_id,store").where(condition)
+            assert log.where(condition).count() == fresh.count() > 0, condition
         assert log.count() == len(model_rows(store))
 
     def test_united_with_itself(self, spark: Any, store: Path) -> None:
         log = load(spark, store, columns="queue_id,log_offset")
-        log.filter_rows("queue_id = 3").count()
-        both = log.filter_rows("queue_id = 0").union_tables(log.filter_rows("queue_id = 1"))
+        log.where("queue_id = 3").count()
+        both = log.where("queue_id = 0").union(log.where("queue_id = 1"))
         found = sorted(row.log_offset for row in both.collect())
         expected = [row["log_offset"] for row in model_rows(store) if row["queue_id"] in (0, 1)]
         assert found == expected
@@ -211,7 +211,7 @@ def test_several_stores_are_one_table(spark: Any, store: Path, tmp_path: Path) -
     assert rows(both) == expected
     option = spark.read.format("turbopump").option("paths", json.dumps([str(store), str(other)]))
     assert option.load().count() == len(expected)
-    only = both.filter_rows(f.col("store") == str(other))
+    only = both.where(f.col("store") == str(other))
     assert rows(only) == model_rows(other)
 
 
@@ -231,8 +231,8 @@ def test_only_confirmed_records(spark: Any, tmp_path: Path) -> None:
     assert rows(load(spark, root)) == everything[:40]
     frame = load(spark, root, confirmed="false")
     assert rows(frame) == everything
-    assert rows(frame.filter_rows("confirmed")) == everything[:40]
-    assert rows(frame.filter_rows("not confirmed and epoch = 5")) == everything[40:]
+    assert rows(frame.where("confirmed")) == everything[:40]
+    assert rows(frame.where("not confirmed and epoch = 5")) == everything[40:]
 
 
 def test_a_store_without_messages_has_no_rows(spark: Any, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_store_without_messages_has_no_rows(spark: Any, tmp_path: Path) -> Non
     with opened(root):
         pass
     assert load(spark, root).count() == 0
-    assert rows(load(spark, root).filter_rows("topic = 'T'")) == []
+    assert rows(load(spark, root).where("topic = 'T'")) == []
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_store_in_a_bucket(spark: Any, store: Path, query: str) -> None:
     found = load(spark, location, partitionBytes=5000)
     assert rows(found) == expected
     of_topic = [row for row in expected if row["topic"] == expected[0]["topic"]]
-    assert rows(found.filter_rows(found.topic == expected[0]["topic"])) == of_topic
+    assert rows(found.where(found.topic == expected[0]["topic"])) == of_topic
 
 
 def test_rows_outside_the_bucket(query: str) -> None:

@@ -44,11 +44,11 @@ def test_groups_are_measured_over_all_files(spark, histories, tmp_path) -> None:
     assert billing.compute_ms[3] == 9.5
 
     rows = spark.read.parquet(f"{output}/rebalances")
-    assert rows.count() == 120 and rows.filter_rows("stickiness < 1").count() > 0
+    assert rows.count() == 120 and rows.where("stickiness < 1").count() > 0
     assert spark.read.parquet(f"{output}/summary").count() == 2
     windows = spark.read.parquet(f"{output}/windows")
     assert windows.selectExpr("sum(rebalances)").collect()[0][0] == 120
-    assert windows.filter_rows("`group` = 'billing'").count() >= 2
+    assert windows.where("`group` = 'billing'").count() >= 2
     assert json.loads((output / "verdict.json").read_text()) == json.loads(
         json.dumps(result.to_json())
     )

@@ -38,7 +38,7 @@ def stored(cluster: RunningCluster, topic: str) -> list[dict[str, Any]]:
 def test_rows_of_a_frame_are_messages_of_a_topic(
     spark: Any, cluster: RunningCluster, store: Path
 ) -> None:
-    log = spark.read.format("turbopump").load(str(store)).filter_rows("body_size > 0")
+    log = spark.read.format("turbopump").load(str(store)).where("body_size > 0")
     rows = log.select("body", "keys", "tags", "properties")
     rows.write.format("turbopump").mode("append").options(
         namesrv=cluster.namesrv, topic="Copied"
@@ -175,7 +175,7 @@ def test_delta_passes_over_a_batch_that_is_repeated(
     delta: Any, cluster: RunningCluster, store: Path, tmp_path: Path
 ) -> None:
     """A kill between Delta's commit and Spark's own: the batch runs again, and adds nothing."""
-    (code,) = (code for title, code in RECIPES if "delta" in title.lower_checkpoint())
+    (code,) = (code for title, code in RECIPES if "delta" in title.lower())
     for place in ("/data/store", "/data/orders", "/data/seen"):
         code = code.replace(f'"{place}', f'"{store if place == "/data/store" else tmp_path}')
     namespace: dict[str, Any] = {"spark": delta}

@@ -93,7 +93,7 @@ def record_parts(records: list[model.Record]) -> Iterator[list[pa.RecordBatch]]:
             "born_host": [f"{one['host']}:{rng.randrange(1, 65536)}" for one in part],
         }
         schema = arrow_schema(throughput_batches.NEEDED)
-        arrays = [pa.make_array(columns[field.name]).cast(field.type) for field in schema]
+        arrays = [pa.array(columns[field.name]).cast(field.type) for field in schema]
         yield pa.Table.from_arrays(arrays, schema=schema).to_batches(max_chunksize=300)
 
 

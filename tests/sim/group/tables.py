@@ -222,9 +222,10 @@ class Tables:
             one, other = getattr(mine, name), getattr(theirs, name)
             if one.data_version != other.data_version:
                 return f"{name} in {one.data_version}, {other.data_version}"
-            for key, value in other.all_queues().items():
-                if one.all_queues().get(key) != value:
-                    return f"{name}: {key} is {one.all_queues().get(key)}, {value}"
+            known, wanted = (getattr(table, f"all_{name}")() for table in (one, other))
+            for key, value in wanted.items():
+                if known.get(key) != value:
+                    return f"{name}: {key} is {known.get(key)}, {value}"
         here = self.offsets()
         clerk = self._broker.run_of.clerk
         for where, at in master.offsets().items():

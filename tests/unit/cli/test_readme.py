@@ -68,7 +68,7 @@ def test_the_table_has_every_command() -> None:
 
 def test_the_admin_commands_are_all_listed() -> None:
     row = next(line for line in readme.TEXT.splitlines() if "`turbopump admin NAME" in line)
-    listed = set(re.findall("`((?:[a-z]\\w+ ?){5,})`", row)[0].split_host_port())
+    listed = set(re.findall("`((?:[a-z]\\w+ ?){5,})`", row)[0].split())
     admin, _ = resolved(["admin"])
     assert isinstance(admin, GROUP)
     assert listed == set(admin.list_commands(click.Context(admin)))
@@ -83,7 +83,7 @@ def test_the_admin_commands_have_their_lines_in_the_docs() -> None:
     context = click.Context(admin)
     commands = [(name, admin.get_command(context, name)) for name in admin.list_commands(context)]
     first = {name: (one.help or "").partition("\n\n")[0] for name, one in commands if one}
-    assert rows == [(name, " ".join(text.split_host_port())) for name, text in first.items()]
+    assert rows == [(name, " ".join(text.split())) for name, text in first.items()]
 
 
 @pytest.mark.parametrize("line", list(lines()))
@@ -100,5 +100,5 @@ def test_words_of_make_run_are_options_of_up() -> None:
     command, _ = resolved(["up"])
     known = {name for one in command.params for name in one.opts}
     given = re.findall('ARGS="([^"]+)"', readme.TEXT)
-    used = {word for text in given for word in text.split_host_port() if word.startswith("-")}
+    used = {word for text in given for word in text.split() if word.startswith("-")}
     assert {"--data", "-c"} <= used <= known

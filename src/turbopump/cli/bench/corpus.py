@@ -78,7 +78,7 @@ def _map_dataset(folder: Path) -> tuple[memoryview, memoryview, memoryview]:
         opened = RaggedMmap(folder)
     except (OSError, ValueError, TypeError, struct.error) as error:
         raise UserError(f"{folder} is damaged or cut short: {error}") from None
-    columns = opened.memmap, opened.starts, opened.former_life_ends
+    columns = opened.memmap, opened.starts, opened.ends
     if any(one is None or one.ndim != 1 for one in columns):
         raise UserError(f"{folder} is no list of bodies")
     data, starts, ends = columns
@@ -149,7 +149,7 @@ def _read_parquet(files: list[Path]) -> Iterator[list[Any]]:
                     raise UserError(f"{path} has a column {COLUMN} of {kind}, not of bytes")
                 for batch in file.iter_batches(BATCH_ROWS, columns=[COLUMN]):
                     yield [
-                        memoryview(value.as_buffer()) for value in batch.column(0) if value.is_valid
+                        memoryview(value.as_buffer()) for value in batch.column(0) if value.valid
                     ]
         except pa.ArrowInvalid as error:
             raise UserError(f"{path} is no Parquet: {error}") from None

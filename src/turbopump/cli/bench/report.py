@@ -267,13 +267,11 @@ def draw_plot(report: LoadReport, path: Path) -> None:
     for kind, section in report.sections.items():
         seconds = range(1, len(section.series) + 1)
         name = NAMES[kind]
-        speed.draw_plot(seconds, [row["messages"] for row in section.series], label=name)
+        speed.plot(seconds, [row["messages"] for row in section.series], label=name)
         for key in ("p50", "p99"):
             values = [row[f"{key}_us"] for row in section.series]
-            latency.draw_plot(seconds, values, label=f"{name} {key}")
-        shares.draw_plot(
-            list(section.latency_us), list(section.latency_us.values()), "o-", label=name
-        )
+            latency.plot(seconds, values, label=f"{name} {key}")
+        shares.plot(list(section.latency_us), list(section.latency_us.values()), "o-", label=name)
     speed.set(title="messages a second", xlabel="second", ylim=(0, None))
     latency.set(title="latency, us", xlabel="second", yscale="log")
     shares.set(title="latency of all requests, us", yscale="log")

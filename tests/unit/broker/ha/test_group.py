@@ -114,5 +114,5 @@ def test_a_master_that_was_restarted_needs_a_new_epoch(group: Group, tmp_path: P
     path.write_text(text(1, 2))
     del group.brokers[1]
     old_news = group.add(1, options(1, path))
-    group.settle_message(1500)
+    group.settle(1500)
     assert old_news.service.master_address == "", "an older epoch's master is not followed"

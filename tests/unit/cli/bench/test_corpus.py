@@ -138,7 +138,7 @@ def test_the_body_column_of_an_export_is_taken(tmp_path) -> None:
 
 def test_parquet_is_unpacked_in_the_order_of_its_files(tmp_path) -> None:
     for name, bodies in (("part-1", BODIES[2:]), ("part-0", [*BODIES[:2], None]), ("_tmp", [b"x"])):
-        table = pa.table({"topic": ["t"] * len(bodies), "body": pa.make_array(bodies, pa.binary())})
+        table = pa.table({"topic": ["t"] * len(bodies), "body": pa.array(bodies, pa.binary())})
         pq.write_table(table, tmp_path / f"{name}.parquet")
     assert contents(open_corpus(tmp_path)) == BODIES
     assert contents(open_corpus(tmp_path / "part-1.parquet")) == BODIES[2:]
@@ -178,8 +178,8 @@ def test_the_largest_body_must_fit_into_a_request(tmp_path) -> None:
 @pytest.mark.parametrize(
     "column",
     [
-        *(pa.make_array([1, 2]), pa.make_array([True]), pa.make_array([[b"a"]]), pa.nulls(2)),
-        pa.make_array([{"a": b"x"}]),
+        *(pa.array([1, 2]), pa.array([True]), pa.array([[b"a"]]), pa.nulls(2)),
+        pa.array([{"a": b"x"}]),
     ],
     ids=lambda column: str(column.type),
 )
@@ -192,14 +192,12 @@ def test_a_column_that_has_no_bytes_is_refused(tmp_path, column) -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary(), pa.binary(2)])
 def test_texts_and_fixed_sizes_are_bytes(tmp_path, kind) -> None:
-    bodies = pa.make_array(["ab", "cd"]).cast(pa.binary()).cast(kind)
+    bodies = pa.array(["ab", "cd"]).cast(pa.binary()).cast(kind)
     pq.write_table(pa.table({"body": bodies}), tmp_path / "some.parquet")
     assert contents(open_corpus(tmp_path)) == [b"ab", b"cd"]
 
 
 def test_parquet_without_a_byte_has_no_bodies(tmp_path) -> None:
-    pq.write_table(
-        pa.table({"body": pa.make_array([None, b""], pa.binary())}), tmp_path / "a.parquet"
-    )
+    pq.write_table(pa.table({"body": pa.array([None, b""], pa.binary())}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match="has no bodies"):
         open_corpus(tmp_path)

@@ -191,13 +191,13 @@ def test_parquet_needs_a_session(store: str) -> None:
 def test_bytes_of_a_part_of_an_array(kind: str) -> None:
     import pyarrow as pa
 
-    values = pa.make_array(["front", "a", "", "ccc", "end"]).cast(getattr(pa, kind)())
-    offsets, data = job._offsets_and_bytes(values.entries_from(1, 3))
+    values = pa.array(["front", "a", "", "ccc", "end"]).cast(getattr(pa, kind)())
+    offsets, data = job._offsets_and_bytes(values.slice(1, 3))
     texts = [data[start:end].tobytes() for start, end in itertools.pairwise(offsets)]
     assert texts == [b"a", b"", b"ccc"]
-    offsets, data = job._offsets_and_bytes(values.entries_from(2, 0))
+    offsets, data = job._offsets_and_bytes(values.slice(2, 0))
     assert len(offsets) == 1
-    assert len(job._offsets_and_bytes(pa.make_array([], getattr(pa, kind)()))[1]) == 0
+    assert len(job._offsets_and_bytes(pa.array([], getattr(pa, kind)()))[1]) == 0
 
 
 @pytest.mark.parametrize("broken", [b"no zlib", b""])

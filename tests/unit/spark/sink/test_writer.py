@@ -50,7 +50,7 @@ HERE = {"namesrv": "a:1"}
         (HERE | {"topic": "T", "inFlight": "0"}, BODY, BadOption, "inFlight is '0'"),
         (HERE, BODY, WrongRows, "no topic was named"),
         (HERE | {"topic": "T"}, schema(keys=TEXT), WrongRows, "needs a column 'body'"),
-        (HERE, schema(body=pa.read_int32(), topic=TEXT), WrongRows, "binary or string, not int"),
+        (HERE, schema(body=pa.int32(), topic=TEXT), WrongRows, "binary or string, not int"),
         (HERE, schema(body=TEXT, size=TEXT), WrongRows, "no column 'size'; it has body, topic"),
         (HERE | {"topic": "T"}, schema(body=TEXT, topic=TEXT), WrongRows, "named twice"),
     ],
@@ -78,7 +78,7 @@ def test_rows_are_messages() -> None:
         {"body": "x"},
     ]
     lists = batch(
-        rows, body=TEXT, keys=pa.list_(TEXT), properties=PAIRS, tags=TEXT, flag=pa.read_int32()
+        rows, body=TEXT, keys=pa.list_(TEXT), properties=PAIRS, tags=TEXT, flag=pa.int32()
     )
     assert list(make_messages(lists, "T")) == [
         Message("T", "zwei Wörter".encode(), "t", ("a", "b"), {"own": "v"}, flag=3),

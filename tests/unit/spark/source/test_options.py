@@ -109,4 +109,4 @@ def test_columns_come_in_the_order_of_the_table() -> None:
 
 
 def test_a_schema_has_the_columns_asked_for() -> None:
-    assert arrow_schema(["epoch"]) == pa.schema([pa.field("epoch", pa.read_int32())])
+    assert arrow_schema(["epoch"]) == pa.schema([pa.field("epoch", pa.int32())])

@@ -53,7 +53,7 @@ def cells(*rows: Mapping[str, Any]) -> pa.Table:
             }
         )
     batch = pa.RecordBatch.from_pylist(whole, arrow_schema(NEEDED))
-    halves = batch.entries_from(0, len(whole) // 2), batch.entries_from(len(whole) // 2)
+    halves = batch.slice(0, len(whole) // 2), batch.slice(len(whole) // 2)
     return merge_cells(
         CELL.empty_table(), [part for half in halves for part in count_cells([half])]
     )

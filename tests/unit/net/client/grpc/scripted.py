@@ -46,13 +46,13 @@ class ScriptedServer:
         await asyncio.sleep(0)
         self.open -= 1
 
-    async def stream(
+    async def open_stream(
         self, _path: str, _metadata: object, on_message: Any, _on_over: object
     ) -> ScriptedStream:
         await asyncio.sleep(0)
         return ScriptedStream(self, on_message)
 
-    async def call(
+    async def call_unary(
         self, path: str, request: bytes, _metadata: object, _timeout_ms: int
     ) -> list[bytes]:
         name = path.rpartition("/")[2]

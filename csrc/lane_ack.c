@@ -218,7 +218,7 @@ static uint8_t *put(uint8_t *at, const void *text, size_t size)
 
 static uint8_t *put_text(uint8_t *at, struct trf_text text) { return put(at, text.at, text.size); }
 
-/* Write the record's body: net/wire/pop_records.py, Acknowledgement.encode_body. */
+/* Write the record's body: net/wire/pop_records.py, Acknowledgement.body. */
 static size_t put_body(uint8_t *out, const struct lane_joined *joined)
 {
     uint8_t *at = PUT(out, "{\"ao\":");
@@ -247,7 +247,7 @@ static size_t put_body(uint8_t *out, const struct lane_joined *joined)
     return (size_t)(at - out);
 }
 
-/* Write the body of a check point: CheckPoint.encode_body of the same module. */
+/* Write the body of a check point: CheckPoint.body of the same module. */
 static size_t put_point_body(uint8_t *out, const struct lane_point *point)
 {
     uint8_t *at = PUT(out, "{\"bm\":0,\"bn\":\"");

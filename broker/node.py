@@ -51,7 +51,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.config.name_lookup import NameServerLookup
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
@@ -295,18 +295,18 @@ class BrokerNode:
             self._store = await asyncio.shield(opening)
             self._config.store = self._store.config
         except asyncio.CancelledError:
-            watch.give_up()
+            watch.cancel_opening()
             limit_ms = patience_ms(self._config.store.sync_timeout_ms, 0)
             if not await wait_until_ended(
                 opening, self._files, (self._disk, self._config_disk), limit_ms
             ):
                 raise
-            self._disk_mailbox.take_back()
+            self._disk_mailbox.release_reports()
             if opening.exception() is None:
                 opening.result().close(self._now_ms())
             raise
         finally:
-            self._disk_mailbox.take_back()
+            self._disk_mailbox.release_reports()
 
     async def _wait_until_saved(self) -> None:
         """Wait until the changes that the start made to the tables are on disk; raises
@@ -554,7 +554,7 @@ class BrokerNode:
         context.assignments.reconfigure()
         clients.send_notices(context)
         if config.path:
-            work = partial(write_back, self._files, config.path, changed)
+            work = partial(save_changes, self._files, config.path, changed)
             self._config_disk.submit(work, saved.resolve)
         else:
             saved.resolve(None)

@@ -210,7 +210,7 @@ class ControllerCore:
         """Return the proposal for the next group that needs one; it precedes all requests."""
         while self._attention and self.quorum.has_quorum(self.now_ms):
             name, _ = self._attention.popitem()
-            decision = elections.look_after(
+            decision = elections.decide_without_request(
                 self.tables,
                 name,
                 self.liveness_at(),
@@ -297,7 +297,9 @@ class ControllerCore:
         if broker_name in self._attention:
             unclean, liveness = self.config.enable_elect_unclean_master, self.liveness_at()
             if (
-                elections.look_after(self.tables, broker_name, liveness, unclean=unclean)
+                elections.decide_without_request(
+                    self.tables, broker_name, liveness, unclean=unclean
+                )
                 is not None
             ):
                 return True

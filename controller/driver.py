@@ -193,7 +193,7 @@ class Driver:
         self._run()
         return later
 
-    def hand_over(self, now_ms: int) -> str | None:
+    def transfer_leadership(self, now_ms: int) -> str | None:
         """Ask the live follower with the longest log to lead; return its id.
 
         Returns before the outcome is known. None, without effect, if this member does not lead, or

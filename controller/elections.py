@@ -482,7 +482,7 @@ def decide_begin_term(tables: GroupTables, broker_name: str, master_epoch: int) 
     return Decision(events=(BeginMasterTerm(broker_name, master_epoch),))
 
 
-def look_after(
+def decide_without_request(
     tables: GroupTables, broker_name: str, liveness: Liveness, *, unclean: bool = False
 ) -> Decision | None:
     """Return the leader's decision on a group without a request; None if nothing can be done.

@@ -25,7 +25,7 @@ from turbopump.net.wire.bodies import (
     read_int32,
     read_int64,
     read_list,
-    text,
+    read_text,
 )
 
 BATCH_TYPE: Final = 100
@@ -179,7 +179,7 @@ def _event_of_kind(kind: int, members: dict[str, Any]) -> Event:
 
 def _broker_name(members: dict[str, Any]) -> str:
     """The member brokerName. Raises BadBody if it is missing or empty."""
-    name = text(members, "brokerName")
+    name = read_text(members, "brokerName")
     if not name:
         raise BadBody("brokerName is missing")
     return name
@@ -217,10 +217,10 @@ def _encode_apply(event: ApplyBrokerId) -> dict[str, Any]:
 
 def _decode_apply(members: dict[str, Any]) -> Event:
     return ApplyBrokerId(
-        text(members, "clusterName"),
+        read_text(members, "clusterName"),
         _broker_name(members),
-        text(members, "brokerAddress"),
-        text(members, "registerCheckCode"),
+        read_text(members, "brokerAddress"),
+        read_text(members, "registerCheckCode"),
         _broker_id(members, "newBrokerId"),
     )
 
@@ -265,9 +265,9 @@ def _encode_update(event: UpdateBrokerAddress) -> dict[str, Any]:
 
 def _decode_update(members: dict[str, Any]) -> Event:
     return UpdateBrokerAddress(
-        text(members, "clusterName"),
+        read_text(members, "clusterName"),
         _broker_name(members),
-        text(members, "brokerAddress"),
+        read_text(members, "brokerAddress"),
         _broker_id(members, "brokerId"),
     )
 
@@ -278,7 +278,9 @@ def _encode_mark(event: MarkUnfit) -> dict[str, Any]:
 
 def _decode_mark(members: dict[str, Any]) -> Event:
     return MarkUnfit(
-        _broker_name(members), _broker_id(members, "brokerId"), text(members, "reason", "unclean")
+        _broker_name(members),
+        _broker_id(members, "brokerId"),
+        read_text(members, "reason", "unclean"),
     )
 
 

@@ -96,9 +96,9 @@ class Controller:
             self.core.on_tick(now_ms)
         self.pauses.on_tick(now_ms)
         if self.pauses.is_unfit(now_ms):
-            self._hand_over(now_ms)
+            self._transfer_leadership(now_ms)
 
-    def _hand_over(self, now_ms: int) -> None:
+    def _transfer_leadership(self, now_ms: int) -> None:
         """Hand the leadership over, but not during a broker's silence.
 
         A new leader would measure the silence again.
@@ -107,9 +107,9 @@ class Controller:
             return
         if not self.core.heartbeats.all_have_recent_heartbeat(now_ms):
             return
-        taker = self.driver.hand_over(now_ms)
+        taker = self.driver.transfer_leadership(now_ms)
         if taker is not None:
-            self.pauses.handed_over(now_ms)
+            self.pauses.note_transfer(now_ms)
             logger.warning(
                 "this controller was suspended for %d ms of the last ten seconds: %s is"
                 " asked to lead",

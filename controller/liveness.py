@@ -244,7 +244,7 @@ class Heartbeats:
         key = (header.cluster_name, header.broker_name, header.broker_id)
         is_news = not self.has_recent_heartbeat(key, now_ms) or self.newest_report(key) is None
         timeout_ms = header.heartbeat_timeout_mills or self.timeout_ms
-        one = self._record_sign(key, connection, now_ms)
+        one = self._record_sign_of_life(key, connection, now_ms)
         if one is None:
             return None
         one.timeout_ms = min(max(timeout_ms, TIMEOUT_MIN_MS), TIMEOUT_MAX_MS)
@@ -262,7 +262,7 @@ class Heartbeats:
         if max(len(header.cluster_name), len(header.broker_name)) <= NAME_MAX:
             one = BrokerReport(NO_CONNECTION, now_ms, self.timeout_ms)
             _copy_report(one, header)
-            self.unregistered.add(
+            self.unregistered.keep_report(
                 (header.cluster_name, header.broker_name), header.broker_addr, one
             )
 
@@ -273,7 +273,7 @@ class Heartbeats:
         effect, if the table is full.
         """
         was_dead = not self.is_active(key, now_ms)
-        return self._record_sign(key, connection, now_ms) is not None and was_dead
+        return self._record_sign_of_life(key, connection, now_ms) is not None and was_dead
 
     def on_registered(self, key: Key, header: RegisterBrokerToControllerRequest) -> None:
         """Record a committed registration: a damaged or incomplete log marks its `life`; see
@@ -448,7 +448,7 @@ class Heartbeats:
         one = self._heard.get(key)
         return StoreHealth.FIT if one is None else one.health
 
-    def _record_sign(self, key: Key, connection: int, now_ms: int) -> BrokerReport | None:
+    def _record_sign_of_life(self, key: Key, connection: int, now_ms: int) -> BrokerReport | None:
         """Record a sign of life of a broker over a connection; returns its report, which is added
         if it is missing, or None if the table is full."""
         one = self._heard.get(key)

@@ -30,7 +30,7 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -332,7 +332,7 @@ class ControllerNode:
         """Write changed properties into the configuration file; runs on a disk thread."""
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
-            write_back(self._files, path, changed)
+            save_changes(self._files, path, changed)
 
 
 def raft_options(config: ControllerConfig, members: dict[str, str]) -> RaftOptions:

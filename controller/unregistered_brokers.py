@@ -38,7 +38,7 @@ class UnregisteredBrokers(Generic[T]):
     def __len__(self) -> int:
         return self._count
 
-    def add(self, name: Name, address: str, heard: T) -> None:
+    def keep_report(self, name: Name, address: str, heard: T) -> None:
         """Keep a report as the newest of the unregistered broker of this group at `address`.
 
         Without effect if the broker is new and a bound would be exceeded.

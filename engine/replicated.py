@@ -180,7 +180,7 @@ class Replicated(ReplicaLog):
         assert log.end == start, "the log changed before its master's epoch began"
         timestamp_ms = truncation.timestamp_before(log, self._parts.damage, start)
         log.end_raw(timestamp_ms)
-        self._count_on(start)
+        self._set_next_offsets(start)
         if self.is_default_ha:
             log.tail.limit, self._parts.checkpointer.confirm = UNLIMITED, None
             self._dispatch(now_ms)
@@ -222,14 +222,14 @@ class Replicated(ReplicaLog):
         log begins at `log_offset`. The bytes may end anywhere: an incomplete record waits in
         memory, and the next bytes continue after it, or at `end` again. They are not durable on
         return: see `sync`. Raises StoreError, OSError; all bytes before `end` were appended then.
-        Waits for the disk if `begins_at(log_offset)`. A programmer error while
+        Waits for the disk if `needs_begin_at(log_offset)`. A programmer error while
         `is_truncating`."""
         self._check_usable()
         log, coming = self._log, self._received
         if self.is_master:
             raise StoreError("a master takes no bytes of another log")
         assert not self.is_truncating, "bytes of a log that is being cut"
-        if self.begins_at(log_offset):
+        if self.needs_begin_at(log_offset):
             self._wait_for(self.begin_log_at(log_offset))
         if log_offset != log.end + coming.size:
             coming.drop_waiting(is_aligned=coming.is_aligned)
@@ -238,7 +238,7 @@ class Replicated(ReplicaLog):
         size = log.file_size
         pieces = coming.take_writable([data, *more], size - log.end % size, size)
         self._marks.mark_writes(whole=coming.is_aligned)
-        coming.put_back(log.append_fitting_pieces(pieces, whole=coming.is_aligned))
+        coming.put_back_unwritten(log.append_fitting_pieces(pieces, whole=coming.is_aligned))
         if self._is_sync:
             self._commit.start_sync()
 
@@ -298,7 +298,7 @@ class Replicated(ReplicaLog):
         def begin() -> Callable[[], None]:
             return self._kept.file.write_work(epochs) or no_work
 
-        return self._in_turn(begin, lambda: self._kept.file.set_written(epochs))
+        return self._run_after_earlier(begin, lambda: self._kept.file.set_written(epochs))
 
     def get_ready(self) -> Deferred[Ended]:
         """Resolves when earlier steps have ended and the disk has the mark whether whole records
@@ -309,9 +309,11 @@ class Replicated(ReplicaLog):
         whole = self._received.is_aligned
         if self._marks.whole is whole and not self._steps.busy:
             return Deferred.resolved(None)
-        return self._in_turn(lambda: partial(self._marks.mark_writes, whole=whole), lambda: None)
+        return self._run_after_earlier(
+            lambda: partial(self._marks.mark_writes, whole=whole), lambda: None
+        )
 
-    def _in_turn(
+    def _run_after_earlier(
         self, begin: Callable[[], Callable[[], None]], took: Callable[[], None]
     ) -> Deferred[Ended]:
         """Run the work that `begin` returns after earlier steps, on a disk thread, and then `took`
@@ -349,7 +351,7 @@ class Replicated(ReplicaLog):
         emptied = partial(self._on_cut, LogOffset(0))
         return self._begin_log_change(lambda: self._truncation.begin_restart(emptied))
 
-    def begins_at(self, log_offset: LogOffset) -> bool:
+    def needs_begin_at(self, log_offset: LogOffset) -> bool:
         """Whether `begin_log_at` must run before bytes from `log_offset` on can be appended."""
         log = self._log
         return log.min == log.end and log_offset not in (log.end, log.end + self._received.size)
@@ -514,13 +516,13 @@ class Replicated(ReplicaLog):
         self._confirm_wanted = max(self._confirm_wanted, log_offset)
         self._parts.checkpointer.confirm = None if self.is_default_ha else log_offset
 
-    def _count_on(self, log_end: LogOffset) -> None:
+    def _set_next_offsets(self, log_end: LogOffset) -> None:
         """Let each queue continue after its last message in the log, even if that message is not
         dispatched yet."""
         parts = self._parts
         for batch in parts.batches:
             batch.next_offset = batch.max_offset
-        self._counts.count_on(parts.queues, parts.dispatcher, log_end, self._log.min)
+        self._counts.set_next_offsets(parts.queues, parts.dispatcher, log_end, self._log.min)
 
 
 def _epoch_error(epoch: int, error: OSError | StoreError) -> StoreError:

@@ -82,8 +82,8 @@ class Store(StoreReader):
         self._commit = GroupCommit(
             parts.log, parts.config, disk, self._on_flushed, opened.steady_ms
         )
-        self.try_again, self.pending = self._commit.try_again, self._commit.pending
-        """`GroupCommit.try_again`, and the sends that wait for the disk or for replicas."""
+        self.try_again, self.pending = self._commit.sync_after_failure, self._commit.pending
+        """`GroupCommit.sync_after_failure`, and the sends that wait for the disk or for replicas."""
         self._replicated: Replicated | None = None
         self._retention = Retention(parts, parts.checkpointer, disk, opened.room)
         self.deletions = TopicDeletions(parts, self._retention)
@@ -176,12 +176,12 @@ class Store(StoreReader):
         self._damage.save()
         return self._damage.known_places
 
-    def give_up(self, log_offset: LogOffset) -> Damage:
+    def skip_damaged_record(self, log_offset: LogOffset) -> Damage:
         """Continue without the damaged record that begins at `log_offset`: it stays in the log and
         is never served, and the store takes writes again once no other place is damaged. Returns
         the place. The decision is saved soon, on a disk thread. Raises StoreError if no damage is
         known there."""
-        place = self._damage.give_up(log_offset)
+        place = self._damage.mark_given_up(log_offset)
         self._damage.save()
         return place
 
@@ -361,7 +361,7 @@ class Store(StoreReader):
             else:
                 # Without listeners: the lane reports arrivals while watched, else the tick does.
                 self._run_dispatcher(now_ms)
-            self._log.look_ahead()
+            self._log.make_next_file_if_near()
 
         def may_add(topic: str) -> bool:
             is_legal = is_folder_name(topic) and topic not in self.deletions.in_progress
@@ -383,7 +383,7 @@ class Store(StoreReader):
 
         def written(now_ms: int) -> None:
             self._note_append(now_ms)
-            self._log.look_ahead()
+            self._log.make_next_file_if_near()
 
         return TimerDeps(
             self._log,
@@ -427,7 +427,7 @@ class Store(StoreReader):
         self._damage.save()
         self.statistics.tick(steady_ms)
 
-    def keep_from(self, log_offset: LogOffset) -> None:
+    def set_first_waiting(self, log_offset: LogOffset) -> None:
         """Set the log offset of the first message that waits: a timer, delayed message, open half
         message or pop check point. Kept in memory: the broker calls this again as it changes.
         Removal by age spares that file and all later ones (keepWaitingMessages), within limits.
@@ -499,7 +499,7 @@ class Store(StoreReader):
         name is legal and the topic is not being deleted."""
         status = self.put_refusal(now_ms)
         if status is not None:
-            self.statistics.put_failed()
+            self.statistics.count_refused_put()
             return Appended(status, reason=self._why_refused())
         if message.queue_id < 0 or not is_folder_name(message.topic):
             reason = f"no queue can be named {message.topic[:80]!r}, {message.queue_id}"
@@ -538,7 +538,7 @@ class Store(StoreReader):
         """Count an append, and make its records visible or durable if it succeeded;
         returns `appended`."""
         if appended.status is not PutStatus.PUT_OK:
-            self.statistics.put_failed()
+            self.statistics.count_refused_put()
             return appended
         self.statistics.put(message.topic, len(appended.log_offsets), appended.size)
         self._note_append(now_ms)

@@ -25,7 +25,7 @@ from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import KeyValues, table_from_json
 from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
@@ -286,7 +286,7 @@ class NameServerNode:
         """Write changed properties back to the file. Runs on the disk thread."""
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
-            write_back(self._files, path, changed)
+            save_changes(self._files, path, changed)
 
 
 def notice_header(notice: Notice) -> NotifyMinBrokerIdChangeRequest:

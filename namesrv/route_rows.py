@@ -121,7 +121,7 @@ def show_acting_masters(route: TopicRouteData) -> None:
             ids[MASTER_ID] = ids.pop(min(ids))
 
 
-def keep_zone(route: TopicRouteData, zone: str) -> None:
+def limit_to_zone(route: TopicRouteData, zone: str) -> None:
     """Change `route`: remove the groups that have a master and another zone name, compared without
     case (RocketMQ: ZoneRouteRPCHook).
 

@@ -21,7 +21,7 @@ from turbopump.namesrv.route_rows import (
     Notice,
     copy_group,
     copy_queue,
-    keep_zone,
+    limit_to_zone,
     lost_lead,
     new_lead,
     queue_data,
@@ -163,7 +163,7 @@ class RouteTable(TopicQueues):
         known = self.data_version(broker.cluster, broker.address)
         self._record_live(broker, connection, now_ms)
         changed = first or known != broker.topics.data_version
-        yield from self._take_topics(broker, group, changed, delete_missing_topics)
+        yield from self._register_topics(broker, group, changed, delete_missing_topics)
         if broker.broker_id != MASTER_ID:
             self._set_master(result, broker.cluster, ids)
         if takes_lead:
@@ -281,7 +281,7 @@ class RouteTable(TopicQueues):
         if acting_master and not topic.startswith(SYNC_MEMBER_PREFIX):
             show_acting_masters(route)
         if zone is not None:
-            keep_zone(route, zone)
+            limit_to_zone(route, zone)
         return route
 
     def cluster_info(self) -> ClusterInfo:
@@ -379,7 +379,7 @@ class RouteTable(TopicQueues):
             return f"register broker failed, all topics take over {topic_queues.MAX_SIZE} bytes"
         return None
 
-    def _take_topics(
+    def _register_topics(
         self, broker: BrokerRegistration, group: BrokerData, changed: bool, delete_missing: bool
     ) -> Steps[None]:
         """Add the topics of a registration to its group in steps, and with `delete_missing` remove

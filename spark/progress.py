@@ -66,7 +66,7 @@ def show_progress(progress: Look, out: TextIO | None = None) -> Iterator[None]:
     over = threading.Event()
     show = _show_bar if file.isatty() else _print_lines
     thread = threading.Thread(
-        target=_show_until_over, args=(show, progress, over, file), name="progress", daemon=True
+        target=_show_until_end, args=(show, progress, over, file), name="progress", daemon=True
     )
     thread.start()
     try:
@@ -76,7 +76,7 @@ def show_progress(progress: Look, out: TextIO | None = None) -> Iterator[None]:
         thread.join()
 
 
-def _show_until_over(show: "Show", progress: Look, over: threading.Event, file: TextIO) -> None:
+def _show_until_end(show: "Show", progress: Look, over: threading.Event, file: TextIO) -> None:
     """Run `show` until `over` is set; an error ends the display alone."""
     try:
         show(progress, over, file)

@@ -58,7 +58,7 @@ class Lateness:
 def _send_templates(properties: str, sys_flag: int) -> Templates:
     """The request templates of a send to each queue, with these properties and this sysFlag."""
 
-    def make(queue_id: int, parts: Parts) -> bytes:
+    def encode_send(queue_id: int, parts: Parts) -> bytes:
         text = f"UNIQ_KEY\x01{UNIQUE}{parts.serial}\x02WAIT\x01true\x02{properties}"
         header = SendMessageRequestV2(
             GROUP, TOPIC, "TBW102", 4, queue_id, sys_flag, parts.born_ms, 0, text
@@ -67,7 +67,7 @@ def _send_templates(properties: str, sys_flag: int) -> Templates:
 
     templates = Templates()
     for queue_id in range(QUEUES):
-        templates.add(Codec.JSON, "send", partial(make, queue_id))
+        templates.add(Codec.JSON, "send", partial(encode_send, queue_id))
     return templates
 
 

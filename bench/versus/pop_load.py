@@ -49,7 +49,7 @@ def measure_pops(
     It ends after some seconds, or when no message is left.
     """
 
-    def make(parts: Parts) -> bytes:
+    def encode_pop(parts: Parts) -> bytes:
         born_ms, order = parts.born_ms, False
         header = PopMessageRequest(
             GROUP, TOPIC, -1, size, invisible_ms, 0, born_ms, 0, "TAG", "*", order
@@ -57,7 +57,7 @@ def measure_pops(
         return encode_frame(new_request(RequestCode.POP_MESSAGE, header), parts)
 
     templates = Templates()
-    templates.add(Codec.JSON, "pop", make)
+    templates.add(Codec.JSON, "pop", encode_pop)
     text = (ACK % broker if acks else "").encode()
     follow = partial(Load.set_follow, kind=FOLLOW_ACKS, text=text)
     return run(address, CONNECTIONS, templates, follow, duration_s=duration_s)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from turbopump.engine.disk.flush import give_way
+from turbopump.engine.disk.flush import pause_if_long
 from turbopump.net.allocation.shares import Shares
 
 WAITING_MAX: Final = 100_000
@@ -79,7 +79,7 @@ def lines_of(changes: Sequence[AssignmentChange]) -> Iterator[bytes]:
     """Yield a line of JSON with its line end for each change (docs/FORMATS.md), in the order given.
     For a disk thread: it gives way to the loop before each line."""
     for change in changes:
-        give_way()
+        pause_if_long()
         yield _encode_line(change)
 
 

@@ -51,7 +51,7 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import MAPPED_FILES_MIN, RealFiles
 from turbopump.engine.types import StoreError
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.transport.dispatcher import Dispatcher, one_line
 from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.server import Server
@@ -400,7 +400,7 @@ class ContainerNode:
             saved.resolve(None)
             return saved
         assert self._disk is not None, "the container is running"
-        work = partial(write_back, self._files, self._config.path, changed)
+        work = partial(save_changes, self._files, self._config.path, changed)
         self._disk.submit(work, saved.resolve)
         return saved
 

@@ -146,7 +146,7 @@ class Escape:
         """Reason why the last message could not be sent; "" once a message has arrived after it."""
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether an acting replica may send due messages to other masters (enableRemoteEscape)."""
         return self._config.replication.enable_remote_escape
 

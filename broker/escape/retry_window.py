@@ -100,7 +100,7 @@ class RetryWindow(Generic[K, A]):
                 most -= 1
         return True
 
-    def is_out(self, item: K) -> bool:
+    def is_unanswered(self, item: K) -> bool:
         """Whether an item was sent and is not answered; False for a failed item in its pause, and
         once it is done."""
         one = self._open.get(item)

@@ -108,7 +108,7 @@ class TopicMasters:
         """Return the known masters of other groups, sorted by name, and request an unknown or old
         route; () if there is no such master, None before any name server has answered. Never waits.
         """
-        found = self._cache.look_up(topic)
+        found = self._cache.current_answer(topic)
         if isinstance(found, Absent):
             return () if found.is_certain else None
         return found

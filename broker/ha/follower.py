@@ -160,7 +160,7 @@ class Follower:
             self._execute_or_keep(self.machine.on_closed(FAILED, now_ms), now_ms)
         self._now_ms = now_ms
         if self._blocked:
-            self._execute_kept()
+            self._execute_kept_actions()
         self._resume_reading()
         machine = self.machine
         if isinstance(machine, Replica) and self._is_counted():
@@ -325,7 +325,7 @@ class Follower:
                     "the log up to %d is removed and copied again from the master", log.end
                 )
                 return log.begin_restart()
-            case Append(log_offset) if log.begins_at(log_offset):
+            case Append(log_offset) if log.needs_begin_at(log_offset):
                 return log.begin_log_at(log_offset)
         return None
 
@@ -351,7 +351,7 @@ class Follower:
         self._execute_waiting(waiting)
         self._resume_reading()
 
-    def _execute_kept(self) -> None:
+    def _execute_kept_actions(self) -> None:
         """Execute the kept actions once there is a log file for the bytes before them."""
         before = self._log.end
         try:

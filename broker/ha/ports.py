@@ -86,7 +86,7 @@ class ReplicatedLog(Protocol):
         self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
     ) -> None:
         """Append bytes of the master's log, `data` and then `more`, from `log_offset` on, at which
-        the earlier bytes end (`begins_at` must be False). An incomplete record waits in memory;
+        the earlier bytes end (`needs_begin_at` must be False). An incomplete record waits in memory;
         nothing is durable before a sync. Raises StoreError, OSError; the bytes before `end` were
         appended then. If `is_blocked` after the call, bytes wait for `write_waiting_bytes`."""
 
@@ -119,7 +119,7 @@ class ReplicatedLog(Protocol):
         """Remove all of the log, its queues, index and epochs, durably; the next append sets where
         the log begins. No bytes may be appended before the result."""
 
-    def begins_at(self, log_offset: LogOffset) -> bool:
+    def needs_begin_at(self, log_offset: LogOffset) -> bool:
         """Whether `begin_log_at` must run before bytes from `log_offset` on can be appended."""
 
     def begin_log_at(self, log_offset: LogOffset) -> Deferred[Ended]:

@@ -174,7 +174,7 @@ class HaService:
             else:
                 self._log.to_replica(self._wall_ms())
                 if options.ha_group_file:
-                    self._take_group(self._read_group())
+                    self._apply_group_file(self._read_group())
         except BaseException:
             await self._shell.stop()
             raise
@@ -425,7 +425,7 @@ class HaService:
         """Handle the content of the group file that a disk thread has read."""
         self._looking = False
         if not self._stopped:
-            self._take_group(result)
+            self._apply_group_file(result)
 
     def _read_group(self) -> bytes | OSError:
         """Read the group file at the start; blocks. Returns its content, or the error."""
@@ -434,7 +434,7 @@ class HaService:
         except OSError as error:
             return error
 
-    def _take_group(self, content: bytes | OSError) -> None:
+    def _apply_group_file(self, content: bytes | OSError) -> None:
         """Take the role that the group file gives this broker; a file with an older epoch than the
         present one is ignored, because it was not updated yet. Errors are logged."""
         reason = ""
@@ -445,7 +445,7 @@ class HaService:
             is_without = self.term is None and self.follower is None
             known = max(self.epoch, self.coming_epoch)
             if group.epoch > known or (is_without and self.coming_epoch == NO_EPOCH):
-                self._take_role(group)
+                self._apply_role(group)
         except (GroupFileError, OSError, StoreError, ValueError) as error:
             reason = f"{self.options.ha_group_file}: {error}"
         self._log_group(reason)
@@ -462,7 +462,7 @@ class HaService:
             logger.error("the group file gives this broker no role: %s", reason)
         self._group_reason = reason
 
-    def _take_role(self, group: GroupFile) -> None:
+    def _apply_role(self, group: GroupFile) -> None:
         """Become the master or a replica by the group file. Raises GroupFileError, OSError,
         StoreError."""
         if self._log.epochs.last_epoch > group.epoch:

@@ -123,7 +123,10 @@ def _read_body(request: Command) -> Steps[tuple[LockRequest, bool]]:
     """Return (the request, whether only this broker is meant). Raises BadBody."""
     members = yield from bodies.object_in_steps(request.body)
     queues = yield from bodies.items_in_steps(members, "mqSet", MessageQueue.from_json)
-    group, client_id = bodies.text(members, "consumerGroup"), bodies.text(members, "clientId")
+    group, client_id = (
+        bodies.read_text(members, "consumerGroup"),
+        bodies.read_text(members, "clientId"),
+    )
     wanted = LockRequest(group, client_id, list(dict.fromkeys(queues)))
     return wanted, bodies.read_flag(members, "onlyThisBroker")
 

@@ -132,7 +132,7 @@ def _store_retry(
         return _make_response(request, outcome.value)
     if outcome.appended.status is not PutStatus.PUT_OK:
         return _make_response(request, outcome.appended.status.value)
-    broker.statistics.sent_back(header.group, properties[names.RETRY_TOPIC])
+    broker.statistics.count_sent_back(header.group, properties[names.RETRY_TOPIC])
     # The consumer commits its offset after this answer, so the copy must be as safe as the original
     # was (RocketMQ does not wait here).
     safe = broker.role.when_safe(*outcome)

@@ -69,7 +69,7 @@ def _end_transaction(broker: BrokerContext, request: Command, _peer: Peer, now_m
     """Handle 37: end a transaction, here or at the master that has its half message; unanswered
     (None) if the producer does not know the outcome yet."""
     header = read_header(EndTransactionRequest, request.fields)
-    if broker.transaction_checks.escape.is_on:
+    if broker.transaction_checks.escape.is_enabled:
         return _end_elsewhere(broker, request, header)
     if not broker.role.is_master:
         remark = "a replica does not end transactions: ask its master"
@@ -115,7 +115,7 @@ def _end_when_readable(
         awaited = LogOffset(broker.store.max_log_offset - 1)
     later: Deferred[Command | None] = Deferred()
 
-    def go_on() -> None:
+    def end_if_readable() -> None:
         # This broker may have lost its role; `now_ms` has hardly aged.
         response = _end_when_readable(broker, request, header, now_ms)
         if isinstance(response, Deferred):
@@ -123,7 +123,7 @@ def _end_when_readable(
         else:
             later.resolve(response)
 
-    if not broker.transactions.when_readable(awaited, go_on):
+    if not broker.transactions.when_readable(awaited, end_if_readable):
         return new_response(
             request, ResponseCode.SYSTEM_BUSY, "too many requests to end transactions are pending"
         )

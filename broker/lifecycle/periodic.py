@@ -169,11 +169,11 @@ class PeriodicTasks:
         delay_ms = config.flush_delay_offset_interval_ms
         self.run_every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
         self.run_every("delay", delay_ms, context.delay.begin_save)
-        self._save_table(DELAY_FILE, context.delay.take_save, context.delay.save_failed)
+        self._save_table(DELAY_FILE, context.delay.take_unsaved_content, context.delay.save_failed)
         self.run_every(
             "ordered batches",
             ORDERS_SAVE_MS,
-            lambda: self._save_table(ORDERS_FILE, orders.take_save, orders.save_failed),
+            lambda: self._save_table(ORDERS_FILE, orders.take_unsaved_content, orders.save_failed),
         )
         self.run_every(
             "halves",

@@ -121,7 +121,7 @@ class ReplicationSetup:
         self.acting: ActingGroup | None = None
         """Replicas that act for their master; None without enableSlaveActingMaster."""
         if config.replication.enable_slave_acting_master:
-            self._let_replicas_act()
+            self._set_up_acting()
 
     async def start(self) -> None:
         """Open the port for replicas and take the configured role; with controllers there is no
@@ -247,7 +247,7 @@ class ReplicationSetup:
             return acting.on_elected(term)
         return acting.waits_to_lead
 
-    def _let_replicas_act(self) -> None:
+    def _set_up_acting(self) -> None:
         """Let replicas act while the master is gone, and until the master has their progress
         (RIP-32)."""
         context, membership = self._context, self.membership
@@ -259,7 +259,7 @@ class ReplicationSetup:
             named_ms=(lambda: LONG_AGO_MS)
             if membership is None
             else membership.other_master_named_ms,
-            ask_controllers=(lambda: None) if membership is None else membership.look_soon,
+            ask_controllers=(lambda: None) if membership is None else membership.read_state_soon,
         )
         acting.on_online = self._on_role_changed
         context.acting = acting

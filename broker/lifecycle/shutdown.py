@@ -47,7 +47,7 @@ async def run_last_writes(
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     for disk in disks:
-        disk.hand_over()
+        disk.stop_watching()
     thread = LastThread(partial(_run_then_drain, work, disks), lambda: _notify_ended(loop, ended))
     has_ended, cancelled = await _wait_until_ended(ended, files, disks, limit_ms)
     if not has_ended:

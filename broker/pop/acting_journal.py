@@ -28,7 +28,7 @@ from turbopump.net.wire.bodies import (
     read_int64,
     read_list,
     read_table,
-    text,
+    read_text,
 )
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.pop_records import (
@@ -130,12 +130,12 @@ class JournaledPop:
         """Parse the result of `to_json`. Raises BadBody if a member is missing, malformed, negative
         or too long."""
         members = as_object(value)
-        ack = Acknowledgement.parse(text(members, "ack").encode(), True)
+        ack = Acknowledgement.parse(read_text(members, "ack").encode(), True)
         if not (ack.key.topic and ack.key.group):
             raise BadBody("a note without a topic or a group")
         encoded, check_point = members.get("checkPoint"), None
         if encoded is not None:
-            check_point = CheckPoint.parse(text(members, "checkPoint").encode())
+            check_point = CheckPoint.parse(read_text(members, "checkPoint").encode())
             if check_point.key != ack.key:
                 raise BadBody("a note with two check points")
         if len(ack.queue_offsets) > MESSAGES_MAX:
@@ -239,7 +239,7 @@ class ActingJournal:
         note = JournaledPop(
             check_point.key, revive_queue_id, check_point.invisible_ms, check_point, acked, 0
         )
-        return self._put_one(note, now_ms)
+        return self._put_note(note, now_ms)
 
     def add_ack(
         self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
@@ -254,7 +254,7 @@ class ActingJournal:
         if len(acked) > MESSAGES_MAX:
             # no check point has as many messages
             return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
-        return self._put_one(replace(known, acked=acked), now_ms)
+        return self._put_note(replace(known, acked=acked), now_ms)
 
     def add_handled(
         self, check_point: CheckPoint, queue_offsets: Sequence[QueueOffset], revive_queue_id: int
@@ -315,7 +315,7 @@ class ActingJournal:
         file is written soon."""
         self._remove([note for note in self.all_notes() if note.number <= upto])
 
-    def drop_taken_over(self, return_number: int) -> None:
+    def forget_taken_over_notes(self, return_number: int) -> None:
         """Remove the notes on the pages that the master of the return `return_number` has read to
         the last page: it serves now, so the notes are safe there. Another return number removes
         nothing."""
@@ -339,7 +339,7 @@ class ActingJournal:
 
     # The table of notes
 
-    def _put_one(self, note: JournaledPop, now_ms: int) -> Deferred[PutStatus]:
+    def _put_note(self, note: JournaledPop, now_ms: int) -> Deferred[PutStatus]:
         """Add or replace a note, if there is room; resolves as `add_check_point` does."""
         if self._size + _size_of(note) > SIZE_MAX // 2:
             self._make_room(now_ms)
@@ -414,7 +414,7 @@ def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
 
 def _generation_of(members: dict[str, Any]) -> str:
     """Read the generation of a peer's table of notes. Raises BadBody."""
-    generation = text(members, "generation")
+    generation = read_text(members, "generation")
     if not _GENERATION.fullmatch(generation):
         raise BadBody("notes without a generation")
     return generation

@@ -245,6 +245,6 @@ def _pop_escape(
         (topic, partial(_revive_queues, deps, topic)),
         deps.config.broker_name,
         deps.delivered_ms,
-        lambda: role.is_acting and not role.is_master and escape.is_on,
+        lambda: role.is_acting and not role.is_master and escape.is_enabled,
     )
     return escaping

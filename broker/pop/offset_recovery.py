@@ -106,7 +106,7 @@ def recover_offsets(
         if number % READ_MAX == 0:
             yield False
         if count < INTERVALS_MAX:
-            count += _remember_one(found, check_point, broker_name, offsets)
+            count += _add_interval(found, check_point, broker_name, offsets)
     for number, logged in enumerate(ordered.values(), 1):
         if number % READ_MAX == 0:
             yield False
@@ -184,10 +184,10 @@ def _remember_interval(
         check_point = CheckPoint.parse(record.body)
     except BadBody:
         return 0  # written by a client
-    return _remember_one(found, check_point, broker_name, offsets)
+    return _add_interval(found, check_point, broker_name, offsets)
 
 
-def _remember_one(
+def _add_interval(
     found: dict[PoppedQueue, list[Interval]],
     check_point: CheckPoint,
     broker_name: str,

@@ -288,7 +288,7 @@ class OrderedBatches:
         self._changed = True
         return True
 
-    def take_back(self, topic: str, group: str, queue_id: int, pop_time_ms: int) -> None:
+    def make_batch_visible(self, topic: str, group: str, queue_id: int, pop_time_ms: int) -> None:
         """Make the batch of that pop time visible at once, because it reached no consumer; another
         batch stays. Times set by `hide_message` stay."""
         batch = self.get(topic, group, queue_id)
@@ -321,7 +321,7 @@ class OrderedBatches:
             if not queues:
                 del self._table[pair]
 
-    def take_save(self) -> dict[str, Any] | None:
+    def take_unsaved_content(self) -> dict[str, Any] | None:
         """Return the content to write to FILE_NAME and regard it as saved; None if nothing has
         changed since. After a failed write the caller calls `save_failed`."""
         if not self._changed:
@@ -331,12 +331,12 @@ class OrderedBatches:
 
     def save(self) -> None:
         """Write the file now if anything has changed; blocks, for a clean stop. Raises OSError."""
-        content = self.take_save()
+        content = self.take_unsaved_content()
         if content is not None:
             self._files.save(FILE_NAME, content)
 
     def save_failed(self) -> None:
-        """Make the next `take_save` return the content again: the last content is not on disk."""
+        """Make the next `take_unsaved_content` return the content again: the last content is not on disk."""
         self._changed = True
 
     def to_json(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer, LogOffset, PutStatus
-from turbopump.net.wire.bodies import BadBody, encode_json, load_small_object, read_int32, text
+from turbopump.net.wire.bodies import BadBody, encode_json, load_small_object, read_int32, read_text
 from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 
@@ -112,4 +112,4 @@ def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
     if not topic or not group or queue_id < 0:
         raise BadBody("an ordered batch without a queue")
     queue = PoppedQueue(topic, group, queue_id)
-    return LoggedBatch(queue, batch, text(members, "bn"), at)
+    return LoggedBatch(queue, batch, read_text(members, "bn"), at)

@@ -66,7 +66,7 @@ class OutstandingPops:
 
     def skip_messages(self, queue: PoppedQueue, start: QueueOffset, end: QueueOffset) -> None:
         """Count the messages from `start` to before `end` as handed out and safe: the filter
-        refused them, so no check point is needed. The next check point must begin at `take_origin`.
+        refused them, so no check point is needed. The next check point must begin at `take_check_point_start`.
         """
         self._skipped[queue] = self._skipped_start(queue, start), end
         self.mark_safe(queue, self.add(queue, end))
@@ -76,7 +76,7 @@ class OutstandingPops:
         must cover."""
         return queue in self._skipped
 
-    def take_origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
+    def take_check_point_start(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
         """Return where the check point of a hand-out read from `start` must begin: at the first
         message skipped since the last hand-out if the skipped messages end at `start`, else at
         `start`. The skipped messages are forgotten: call it once for each hand-out."""

@@ -388,7 +388,7 @@ class Popping:
         (offset_recovery.py). If the span is too wide, an acknowledged check point of its own covers
         the skipped messages: the bit sets of acknowledgements begin where the check point does."""
         now_ms = popped.pop_time_ms
-        origin = self._outstanding.take_origin(queue, start)
+        origin = self._outstanding.take_check_point_start(queue, start)
         if offsets[-1] - origin < SPAN_MAX:
             return origin
         if offsets[-1] - start >= SPAN_MAX:
@@ -403,7 +403,7 @@ class Popping:
     def _on_batch_logged(self, popped: Popped, taken: QueueBatch, status: PutStatus) -> None:
         """Take an ordered hand-out back unless its record is in the log (`status`)."""
         if status is not PutStatus.PUT_OK:
-            self._orders.take_back(*taken.queue, popped.pop_time_ms)
+            self._orders.make_batch_visible(*taken.queue, popped.pop_time_ms)
             popped.refused = status
             popped.counts.pop(popped.taken.index(taken))
             popped.taken.remove(taken)

@@ -379,9 +379,9 @@ class ReviveQueue:
                 break
             tried += 1
             if is_full:
-                is_logged = self._put_one_off(entry, index, queue_offset, now_ms)
+                is_logged = self._postpone_message(entry, index, queue_offset, now_ms)
             else:
-                is_logged = self._revive_one(entry, index, queue_offset, now_ms)
+                is_logged = self._revive_message(entry, index, queue_offset, now_ms)
             if is_logged:
                 given.append(queue_offset)
         if given:
@@ -392,7 +392,7 @@ class ReviveQueue:
             self._log.add_ack(done, invisible_ms, self._queue_id, now_ms)
         return tried
 
-    def _revive_one(
+    def _revive_message(
         self, entry: _OpenCheckPoint, index: int, queue_offset: QueueOffset, now_ms: int
     ) -> bool:
         """Append the copy of one message to the retry topic; return whether it is in the log or
@@ -401,7 +401,7 @@ class ReviveQueue:
         if key.broker_name != self._broker_name:
             # The check point belongs to another broker; this log has a different message at that
             # offset.
-            return self._put_one_off(entry, index, queue_offset, now_ms)
+            return self._postpone_message(entry, index, queue_offset, now_ms)
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
         if record is None or units[0].queue_offset != queue_offset:
@@ -413,10 +413,10 @@ class ReviveQueue:
             index,
             written,
             now_ms,
-            lambda: self._put_one_off(entry, index, queue_offset, now_ms),
+            lambda: self._postpone_message(entry, index, queue_offset, now_ms),
         )
 
-    def _put_one_off(
+    def _postpone_message(
         self, entry: _OpenCheckPoint, index: int, queue_offset: QueueOffset, now_ms: int
     ) -> bool:
         """Write a new check point for a message that cannot be revived now, so that it does not

@@ -134,7 +134,7 @@ class NameServers:
         if self._ended or not self._may():
             return
         for server in self._registration.servers:
-            work = server.take_due(self._steady_ms())
+            work = server.take_due_registration(self._steady_ms())
             if work is not None:
                 task = self._loop.create_task(self._register(server, work))
                 self._tasks.add(task)
@@ -195,7 +195,7 @@ class NameServers:
             topics, make = self._registration.begin_request(work)
             request = make() if topics <= MAX_INLINE_TOPICS else await self._run_on_thread(make)
             response = await self._client.call(server.address, request, self._timeout_ms)
-            if self._registration.take_response(response, self._now_ms()):
+            if self._registration.apply_response(response, self._now_ms()):
                 outcome = RegistrationOutcome.TAKEN
             reason = response.remark or str(response.code)
             if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

@@ -116,7 +116,7 @@ class NameServerState:
     _sent: list[_Waiter] = field(default_factory=list)
 
     def note_changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
-        """Record changed topics (an empty list: all) for the next `take_due`. Resolves when this
+        """Record changed topics (an empty list: all) for the next `take_due_registration`. Resolves when this
         name server has them or a full registration has failed, after MAX_WAIT_MS at the latest; at
         once if the last full registration failed."""
         later: Deferred[None] = Deferred()
@@ -129,11 +129,11 @@ class NameServerState:
             self._waiting.append(_Waiter(later, now_ms + MAX_WAIT_MS))
         return later
 
-    def take_due(self, now_ms: int) -> Work | None:
+    def take_due_registration(self, now_ms: int) -> Work | None:
         """Return the registration to send now, after which nothing is due until `apply_outcome` is
         called; None if nothing is due. Also resolves changes that have waited for MAX_WAIT_MS; to
         be called several times a second."""
-        self._give_up_waiting(now_ms)
+        self._resolve_overdue(now_ms)
         if self._busy:
             return None
         full = now_ms >= self._next_full_ms
@@ -152,7 +152,7 @@ class NameServerState:
         return work
 
     def apply_outcome(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
-        """Apply the outcome of the registration `work` that `take_due` returned: schedule the next
+        """Apply the outcome of the registration `work` that `take_due_registration` returned: schedule the next
         one, and resolve the changes in it unless it must be repeated as a full registration."""
         self._busy = False
         if outcome is RegistrationOutcome.TAKEN:
@@ -210,7 +210,7 @@ class NameServerState:
             if not waiter.later.done:
                 waiter.later.resolve(None)
 
-    def _give_up_waiting(self, now_ms: int) -> None:
+    def _resolve_overdue(self, now_ms: int) -> None:
         """Resolve the changes whose deadline has passed."""
         for waiter in [*self._sent, *self._waiting]:
             if now_ms >= waiter.deadline_ms and not waiter.later.done:
@@ -355,7 +355,7 @@ class Registration:
         )
         return new_request(RequestCode.UNREGISTER_BROKER, header)
 
-    def take_response(self, response: Command, now_ms: int) -> bool:
+    def apply_response(self, response: Command, now_ms: int) -> bool:
         """Apply a name server's answer to a registration: call `on_master`, and set the order flag
         of topics that it names. Returns True if it is a success; no other answer has an effect.
         `now_ms` is of the wall clock, in ms since 1970.

@@ -144,19 +144,19 @@ class DelayedMessages:
         adopted."""
         self.durable.data_version = DataVersion()
 
-    def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
+    def adopt_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
         """Make a replica's progress current where it is higher, level by level; the data version is
         raised, never lowered. This log, or other masters, have all its deliveries (RIP-32:
         pre-online)."""
         current = self.durable.current
         newer = {level: at for level, at in progress.items() if at > current.get(level, 0)}
-        self.durable.take_newer(current | newer, version)
+        self.durable.adopt_newer(current | newer, version)
 
     def step(self, now_ms: int) -> bool:
         """Deliver due messages into this log, at most MAX_PER_STEP; call again at once after True.
         A replica leaves this to its master, or sends them to other masters while it acts."""
         if not self._role.is_master:
-            self.durable.take_awaited()
+            self.durable.adopt_awaited()
             return self._step_escape(now_ms)
         self._stop_escaping()
         budget, self._left = MAX_PER_STEP, BYTES_PER_STEP
@@ -174,7 +174,7 @@ class DelayedMessages:
     def _step_escape(self, now_ms: int) -> bool:
         """Send due messages to other masters while this replica acts; else end that. Returns
         whether to call again at once."""
-        if not (self._role.is_acting and self._escape.is_on):
+        if not (self._role.is_acting and self._escape.is_enabled):
             self._stop_escaping()
             return False
         if self._escaping is None:
@@ -192,13 +192,13 @@ class DelayedMessages:
             self._escaping = None
 
     def begin_save(self) -> None:
-        """Let the next `take_save` return the present progress once it is safe; called once per
+        """Let the next `take_unsaved_content` return the present progress once it is safe; called once per
         save interval."""
         self._is_save_due = True
         if not self.durable.versions.following:
             self.durable.make_candidate()
 
-    def take_save(self) -> dict[str, Any] | None:
+    def take_unsaved_content(self) -> dict[str, Any] | None:
         """Return the content to write to FILE_NAME and regard it as saved; None if nothing new is
         safe to write, or `begin_save` was not called since. After a failed write the caller calls
         `save_failed`."""
@@ -209,7 +209,7 @@ class DelayedMessages:
         return self._to_json(safe)
 
     def save_failed(self) -> None:
-        """Make a later `take_save` return the progress again: the last content is not on disk."""
+        """Make a later `take_unsaved_content` return the progress again: the last content is not on disk."""
         self.durable.saved = None
 
     def save(self) -> None:

@@ -123,16 +123,16 @@ class DurableProgress(Generic[P]):
 
     def adopt_progress(self, progress: P, version: DataVersion, log_end: LogOffset) -> None:
         """Adopt a progress that the master had when its log ended at `log_end` at most. It becomes
-        current once this log has that much, confirmed, at a later `take_awaited`: before that,
+        current once this log has that much, confirmed, at a later `adopt_awaited`: before that,
         deliveries may be missing here. Ignored while an earlier progress is awaited."""
         if self._coming is None:  # an older awaited progress arrives sooner than a newer one
             self._coming = _AwaitedProgress(progress, version, log_end)
-        self.take_awaited()
+        self.adopt_awaited()
 
-    def take_awaited(self) -> bool:
+    def adopt_awaited(self) -> bool:
         """Make the awaited progress current if this log is confirmed up to its end; return whether
         that happened. The data version is raised, never lowered."""
-        return self._take_if_covered(self._store.confirm_log_offset)
+        return self._adopt_if_covered(self._store.confirm_log_offset)
 
     def delivered_elsewhere(self, progress: P) -> None:
         """Set the current progress of an acting replica: other masters have the deliveries before
@@ -140,7 +140,7 @@ class DurableProgress(Generic[P]):
         end = LogOffset(0) if self._adopted is None else self._adopted[1]
         self.current, self._adopted = progress, (progress, end)
 
-    def take_newer(self, progress: P, version: DataVersion) -> None:
+    def adopt_newer(self, progress: P, version: DataVersion) -> None:
         """Make the progress of another broker of the group current; this log has its deliveries. On
         a replica it becomes safe once the log's present end is on disk. The data version is raised,
         never lowered."""
@@ -157,14 +157,14 @@ class DurableProgress(Generic[P]):
     def begin_leading(self) -> None:
         """Begin to deliver as the master: the awaited progress becomes current if this log has its
         deliveries, confirmed or not, and is dropped otherwise. The log is not cut again."""
-        self._take_if_covered(self._store.max_log_offset)
+        self._adopt_if_covered(self._store.max_log_offset)
         self._coming = self._adopted = None
 
     def drop_awaited(self) -> None:
         """Drop the awaited progress: its master is no longer followed."""
         self._coming = None
 
-    def _take_if_covered(self, ours: LogOffset) -> bool:
+    def _adopt_if_covered(self, ours: LogOffset) -> bool:
         """Make the awaited progress current if this log, which counts up to `ours`, has its
         deliveries; return whether that happened."""
         coming = self._coming

@@ -90,10 +90,10 @@ class HalfEscape:
         self._waiting_count = 0
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether this replica acts for its master and may send messages (enableRemoteEscape), so
         that half messages move."""
-        return self._role.is_acting and not self._role.is_master and self._escape.is_on
+        return self._role.is_acting and not self._role.is_master and self._escape.is_enabled
 
     def stop(self) -> None:
         """End the work of an acting replica and forget where half messages are; answers to messages
@@ -110,7 +110,7 @@ class HalfEscape:
 
     def step(self, now_ms: int) -> bool:
         """Send open half messages; before the first ones the outcomes are read. Call it only while
-        `is_on`. Returns whether to call again at once."""
+        `is_enabled`. Returns whether to call again at once."""
         transactions = self._transactions
         if not self._acts:
             self._acts = True
@@ -231,7 +231,7 @@ class HalfEscape:
         )
         if number is None:
             ended.resolve("the transaction has ended, or another master has it and will check it")
-        elif how == TRANSACTION_ROLLBACK and not window.is_out(number):
+        elif how == TRANSACTION_ROLLBACK and not window.is_unanswered(number):
             window.remove_item(number)
             self._mark_done(number)
             ended.resolve("")
@@ -241,7 +241,7 @@ class HalfEscape:
             self._waiting_count += 1
             go_on = partial(self._forward_end, number, half, how, ended)
             self._waiting.setdefault(number, []).append(go_on)
-            if not window.is_out(number):
+            if not window.is_unanswered(number):
                 window.send(number)
         return ended
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from turbopump.engine.log.record_parts import encode_again
+from turbopump.engine.log.record_parts import encode_copy
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
@@ -157,7 +157,7 @@ def as_committed(
     """
     where = target_of(properties)
     assert where is not None, "a half message without a target is not checked"
-    made = encode_again(
+    made = encode_copy(
         record,
         where[0].encode(),
         encode_properties(properties),

@@ -80,19 +80,19 @@ class TimerDeliveries:
             due_ms = slots.next_due_ms
             if due_ms is None or due_ms > until_ms:
                 return False
-            many = self._deliver_many(left * NATIVE_SPEED, now_ms, until_ms)
+            many = self._deliver_natively(left * NATIVE_SPEED, now_ms, until_ms)
             if many:
                 left -= -(-many // NATIVE_SPEED)
                 continue
             left -= 1
             due = slots.pop_unit()
             if not self._deliver_one(due, now_ms):
-                slots.put_back(due)
+                slots.push_back_unit(due)
                 return False
             slots.count_done(due)
         return True
 
-    def _deliver_many(self, most: int, now_ms: int, until_ms: int) -> int:
+    def _deliver_natively(self, most: int, now_ms: int, until_ms: int) -> int:
         """Deliver at most `most` plain messages natively; return how many were delivered."""
         store, slots = self._store, self._slots
         if store.deletions.in_progress or isinstance(self._role.admit_append(), PutStatus):

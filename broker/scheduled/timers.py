@@ -103,7 +103,7 @@ class Timers:
         self._escaping: TimerEscape | None = None
         """Set while this replica acts for its master, and sends due timers to others."""
         self._newer: TimerProgress | None = None
-        """Progress of another broker, see `take_newer`."""
+        """Progress of another broker, see `adopt_newer`."""
         self._rolls: Iterator[DueUnit | None] | None = None
         self._late: dict[int, QueueOffset] = {}
         """While escaping: queue offsets of late timers not yet delivered, by timer log position."""
@@ -176,7 +176,7 @@ class Timers:
         log is confirmed up to there."""
         self.durable.adopt_progress(progress_of(checkpoint), version_of(checkpoint), log_end)
 
-    def take_newer(self, checkpoint: TimerCheckpoint) -> None:
+    def adopt_newer(self, checkpoint: TimerCheckpoint) -> None:
         """Remember the progress of another broker of the group, whose log this one has (RIP-32:
         pre-online), until this broker begins to deliver. If it is ahead in slots but not in the
         queue, some later timers are delivered twice."""
@@ -208,11 +208,11 @@ class Timers:
             return None
         self._now_ms = now_ms
         self._save(now_ms, steady_ms)
-        acts = self._role.is_acting and self._escape.is_on
+        acts = self._role.is_acting and self._escape.is_enabled
         if self._role.is_master or not acts:
             self._stop_escaping()
         if not self._role.is_master:
-            self.durable.take_awaited()
+            self.durable.adopt_awaited()
             if not acts:
                 more = self._fill_slots(now_ms, steady_ms, self.durable.current.queue_offset)
                 return 0 if more else None
@@ -227,11 +227,11 @@ class Timers:
         until_ms = self._read_until_ms(now_ms)
         if not self._config.timer_stop_dequeue:
             more |= slots.load(now_ms)
-            more |= self._take_rolls()
+            more |= self._load_rolled_units()
             loaded_ms = slots.loaded_ms(until_ms)
             more |= (self._escaping or self._deliveries).step(now_ms, loaded_ms)
         slots.advance_cursor(self._reading.until_ms(now_ms) // self._precision_ms)
-        if not slots.is_late and not self._late:
+        if not slots.is_reading_again and not self._late:
             self._held = None
         self._set_current(self._current_progress())
         due_ms = slots.next_due_ms
@@ -321,7 +321,7 @@ class Timers:
         self._slots.resume_at(stepped.cursor, stepped.floors)
         self._held = ours.queue_offset, ours.position
 
-    def _take_rolls(self) -> bool:
+    def _load_rolled_units(self) -> bool:
         """Add first parts of long waits while the heap has room; return whether to call again."""
         while self._rolls is not None and self._slots.has_room:
             due = next(self._rolls, self)
@@ -366,7 +366,7 @@ class Timers:
         done = 0
         while done < count and files.ensure_room(steady_ms):
             next_one = QueueOffset(at + done)
-            taken = self._put_many(next_one, count - done, now_ms)
+            taken = self._put_natively(next_one, count - done, now_ms)
             if not taken:
                 units = store.units(TIMER_TOPIC, 0, next_one, 1)
                 if not units or not self._put_message(units[0], next_one, now_ms):
@@ -376,7 +376,7 @@ class Timers:
             files.queue_offset = QueueOffset(at + done)
         return done == count and at + done < high
 
-    def _put_many(self, at: QueueOffset, count: int, now_ms: int) -> int:
+    def _put_natively(self, at: QueueOffset, count: int, now_ms: int) -> int:
         """Put at most `count` plain messages natively into their slots; return how many were
         put."""
         slots, leads = self._slots, self._leads
@@ -392,7 +392,7 @@ class Timers:
             slots.scanned_end if leads else 0,
         )
         room = ROOM - len(slots.heap)
-        taken = self._batches.take_in(at, count, window, slots.heap, max(0, room))
+        taken = self._batches.fill_slots(at, count, window, slots.heap, max(0, room))
         slots.note_pushed(taken.ticks)
         for topic, messages, _size in taken.topics:
             self.metrics.change_count(text_of(topic), messages, now_ms)
@@ -427,7 +427,7 @@ class Timers:
         if not -_DELAY_MAX_MS <= slot_ms - write_ms <= _DELAY_MAX_MS:
             write_ms = slot_ms
         is_late = is_late and self._escaping is not None
-        is_read_anew = self._slots.is_late and tick < self._slots.high
+        is_read_anew = self._slots.is_reading_again and tick < self._slots.high
         if (is_read_anew or is_late) and self._held is None:
             self._held = queue_offset, self._files.log_end
         log_offset = unit.log_offset

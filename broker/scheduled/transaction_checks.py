@@ -104,7 +104,7 @@ class TransactionChecks:
         """Advance transactions and the check pass, or begin a pass if the interval has passed; on
         an acting replica move half messages. `now_ms` is epoch ms. Returns whether to call again at
         once."""
-        if self.escape.is_on:
+        if self.escape.is_enabled:
             return self.escape.step(now_ms)
         self.escape.stop()
         more = self._transactions.step(now_ms)
@@ -189,9 +189,9 @@ class TransactionChecks:
             return True  # an earlier term ended it, or its half message arrived twice
         if target_of(properties) is None:
             logger.error("half message %d names no topic and queue: given up", half.queue_offset)
-            return self._give_up(half, now_ms)
+            return self._move_to_given_up(half, now_ms)
         if times >= self._config.transaction_check_max or age_ms > self._reserved_ms():
-            return self._give_up(half, now_ms)
+            return self._move_to_given_up(half, now_ms)
         if is_immune:
             original = {names.TRAN_PREPARED_QUEUE_OFFSET: str(half.queue_offset)}
             return self._store_again(half, {**original, **properties}, now_ms) is not None
@@ -210,13 +210,13 @@ class TransactionChecks:
         to try again later."""
         appended = self._store.append(renewed_half(half.record, properties), now_ms)
         if appended.status in _NEVER_TAKEN:
-            return appended if self._give_up(half, now_ms) else None
+            return appended if self._move_to_given_up(half, now_ms) else None
         if appended.status is not PutStatus.PUT_OK:
             return None
         self._transactions.note_renewed(half.queue_offset, appended.queue_offset)
         return appended
 
-    def _give_up(self, half: Half, now_ms: int) -> bool:
+    def _move_to_given_up(self, half: Half, now_ms: int) -> bool:
         """Move a half message to the topic of given-up ones; False to try again later, else
         True."""
         perm = PERM_READ | PERM_WRITE

@@ -3,7 +3,7 @@
 Owns the report to the store's retention (keepWaitingMessages), the age of the oldest message of
 each kind, and the log line about losses. Files are removed by engine/lifecycle/retention.py only.
 
-    timers, delay levels, half messages, pop check points -> the least log offset -> Store.keep_from
+    timers, delay levels, half messages, pop check points -> the least log offset -> Store.set_first_waiting
 
 Each broker reports from its own log and its own copy of each progress. A replica is never ahead of
 its master, so it keeps at least the files that the master keeps.
@@ -54,11 +54,11 @@ class WaitingMessages:
         self._due_ms = 0
         self._since_ms: dict[str, int] = {}
         self._reported: Mapping[str, int] = {}
-        store.keep_from(LogOffset(0))  # until the first scan has ended
+        store.set_first_waiting(LogOffset(0))  # until the first scan has ended
 
     def step(self, steady_ms: int) -> None:
         """Continue a scan for some milliseconds, or begin one LOOK_MS after the last. `steady_ms`
-        is of the monotonic clock. A complete scan sets `Store.keep_from` and logs new losses."""
+        is of the monotonic clock. A complete scan sets `Store.set_first_waiting` and logs new losses."""
         if self._look is None:
             if steady_ms < self._due_ms:
                 return
@@ -125,7 +125,7 @@ class WaitingMessages:
         add(TIMERS, (yield from self._timers.oldest_waiting()))
         # The scan does not count if the log was cut, or had files removed, meanwhile.
         if store.max_log_offset >= end and store.min_log_offset == begins:
-            store.keep_from(min([end, *places.values()]))
+            store.set_first_waiting(min([end, *places.values()]))
         return places
 
     def _message_log_offset(self, topic: str, queue_id: int, queue_offset: int) -> LogOffset | None:

@@ -6,7 +6,7 @@ millisecond, and the effect of clock changes on both. It neither delivers nor re
     slots     ... delivered | cursor ... scanned | in the wheel alone ...
                               ^ units of these are in the heap (of a very full slot a part), or out
 
-A unit is out from `pop_unit` until `done` or `put_back`: its message is on the way to its queue, or
+A unit is out from `pop_unit` until `done` or `push_back_unit`: its message is on the way to its queue, or
 to another broker. It counts as a waiting unit of its slot, so the cursor does not pass it.
 
 A slot contains units due from its time to the next slot's: RocketMQ delivers them when the next
@@ -17,7 +17,7 @@ If the clock is set back, the cursor goes back with it, because new units may be
 already delivered. Delivered units are not read again: for slots below `high`, units count only from
 the position at which the log ended then (`_floors`). A slot of which a unit was delivered, or is
 out, keeps its units in the heap. Beyond a limit all units return to the wheel, and some timers are
-delivered twice; a unit that was out then is unknown to `done` and `put_back`.
+delivered twice; a unit that was out then is unknown to `done` and `push_back_unit`.
 """
 
 import logging
@@ -96,7 +96,7 @@ class WheelReader:
     """Reads the units of the timer wheel in the order of their times: takes slots out of the wheel
     into a heap, and keeps the cursor over the slots that are delivered. Ticks are epoch ms divided
     by the precision; times are epoch ms. A unit is "out" from `pop_unit` until `done` or
-    `put_back`. Loop thread only."""
+    `push_back_unit`. Loop thread only."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class WheelReader:
         return len(self.heap) < ROOM
 
     @property
-    def is_late(self) -> bool:
+    def is_reading_again(self) -> bool:
         """Whether slots are being read again after the clock was set back."""
         return self.cursor < self.high
 
@@ -241,7 +241,9 @@ class WheelReader:
         """Whether `added` would only push units of slots before `scanned_end` and ignore all
         others, so that native code may put units into slots and heap."""
         return (
-            not self.is_late and not self._parts and max(self._waiting, default=-1) < self._scanned
+            not self.is_reading_again
+            and not self._parts
+            and max(self._waiting, default=-1) < self._scanned
         )
 
     @property
@@ -403,26 +405,26 @@ class WheelReader:
 
     def pop_unit(self) -> DueUnit:
         """Take the first unit from the heap, due or not; the heap must not be empty. The unit is
-        out until `done` or `put_back`."""
+        out until `done` or `push_back_unit`."""
         due = DueUnit(*self.heap.pop())  # type: ignore[arg-type]
         self._out.setdefault(due.tick, set()).add(due)
         return due
 
-    def put_back(self, due: DueUnit) -> None:
+    def push_back_unit(self, due: DueUnit) -> None:
         """Return a unit of `pop_unit` to the heap: it could not be delivered now. No effect for a
         unit that is not out, as after `forget_units`: the wheel still has it."""
-        if self._end_out(due):
+        if self._note_no_longer_out(due):
             self.heap.push(*due)
 
     def count_done(self, due: DueUnit) -> bool:
         """Count a unit of `pop_unit` as delivered or dropped. False, without any effect, for a unit
         that is not out, as after `forget_units`: the unit is read from the wheel again."""
-        is_out = self._end_out(due)
+        is_out = self._note_no_longer_out(due)
         if is_out:
             self._count_delivered(due.tick, 1)
         return is_out
 
-    def _end_out(self, due: DueUnit) -> bool:
+    def _note_no_longer_out(self, due: DueUnit) -> bool:
         """Count a unit as no longer out; False if it was not out."""
         units = self._out.get(due.tick, set())
         if due not in units:

@@ -15,7 +15,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.bloom import BloomFilter
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson
-from turbopump.engine.disk.flush import give_way
+from turbopump.engine.disk.flush import pause_if_long
 from turbopump.engine.disk.json_table import Content
 from turbopump.net.wire.bodies import (
     BadBody,
@@ -24,7 +24,7 @@ from turbopump.net.wire.bodies import (
     read_int64,
     read_list,
     read_table,
-    text,
+    read_text,
 )
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import cut_name, kept_size
@@ -327,7 +327,7 @@ def _encode_pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[byt
         yield lead + b"\n\t\t" + fastjson.dumps(topic).encode() + b':{\n\t\t\t"groupFilterData":{'
         between = b""
         for at in range(0, len(filters), _PIECE):
-            give_way()
+            pause_if_long()
             piece = [b"\n\t\t\t\t" + one.row() for one in filters[at : at + _PIECE]]
             yield between + b",".join(piece)
             between = b","
@@ -341,14 +341,14 @@ def _read_filters(saved: Any) -> Iterator[ConsumerFilter]:
     for topic, of_topic in read_table(as_object(saved), "filterDataByTopic", as_object).items():
         for group, one in read_table(of_topic, "groupFilterData", as_object).items():
             bloom = as_object(one.get("bloomFilterData") or {})
-            expression = text(one, "expression")
+            expression = read_text(one, "expression")
             if not expression or len(expression) > EXPRESSION_MAX:
                 continue
             yield ConsumerFilter(
                 group,
                 topic,
                 expression,
-                text(one, "expressionType"),
+                read_text(one, "expressionType"),
                 read_int64(one, "bornTime"),
                 read_int64(one, "clientVersion"),
                 tuple(read_list(bloom, "bitPos", lambda value: as_int(value, "bitPos"))),

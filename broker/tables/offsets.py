@@ -260,13 +260,13 @@ class OffsetTable:
         )
         adoption = self._adoption = OffsetSync(tables, theirs, before, all_adopted)
         if theirs.version.state_version == self.data_version.state_version:
-            self._take_version(theirs.version)
+            self._set_newer_version(theirs.version)
         try:
             for _ in adoption.adopt_steps(self.adopted_at_once):
                 self._changes += 1  # a save between two steps is repeated later
                 yield
             self._changes += 1
-            self._take_version(theirs.version)
+            self._set_newer_version(theirs.version)
         finally:
             if self._adoption is adoption:
                 self._adoption = None
@@ -536,7 +536,7 @@ class OffsetTable:
         )
         self._own.remove_all()
 
-    def _take_version(self, version: DataVersion) -> None:
+    def _set_newer_version(self, version: DataVersion) -> None:
         """Set the table's version, unless it is older than the present one."""
         if not is_older(version, self.data_version):
             self.data_version = version

@@ -25,7 +25,7 @@ from turbopump.net.wire.bodies import (
     read_int32,
     read_list,
     read_table,
-    text,
+    read_text,
 )
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import check_lengths
@@ -124,7 +124,7 @@ class RequestModes:
         replaced, Turbopump's own members that it omits stay. Raises BadBody for impossible values,
         FullTable."""
         entry = {name: members[name] for name in (*_MEMBERS, *_OURS) if name in members}
-        topic, group = text(entry, "topic"), text(entry, "consumerGroup")
+        topic, group = read_text(entry, "topic"), read_text(entry, "consumerGroup")
         _check_entry(topic, entry)
         known = self._find_entry(topic, group)
         ours = {name: known[name] for name in _OURS if name in known}
@@ -164,10 +164,10 @@ def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
         share = read_int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
         _check_entry(topic, entry)
         return GroupMode(
-            text(entry, "mode"),
+            read_text(entry, "mode"),
             share,
-            text(entry, "rebalance"),
-            text(entry, "strategyName"),
+            read_text(entry, "rebalance"),
+            read_text(entry, "strategyName"),
             _fixed_queues(topic, entry),
         )
     except BadBody:
@@ -176,12 +176,12 @@ def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
 
 def _check_entry(topic: str, entry: dict[str, Any]) -> None:
     """Raise BadBody for impossible values in an entry."""
-    mode, rebalance = text(entry, "mode"), text(entry, "rebalance")
+    mode, rebalance = read_text(entry, "mode"), read_text(entry, "rebalance")
     if mode not in ("", PULL, POP):
         raise BadBody(f"mode {mode[:100]} is neither {PULL} nor {POP}")
     if rebalance not in ("", BY_BROKER, BY_CLIENT):
         raise BadBody(f"rebalance {rebalance[:100]} is neither {BY_BROKER} nor {BY_CLIENT}")
-    strategy = text(entry, "strategyName")
+    strategy = read_text(entry, "strategyName")
     if strategy and not is_strategy(strategy):
         raise BadBody(f"unknown strategy {strategy[:100]}")
     read_int32(entry, "popShareQueueNum")

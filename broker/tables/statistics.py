@@ -181,7 +181,7 @@ class BrokerStatistics:
         """Add `messages` of a topic, popped by a group, that `times` requests acknowledged."""
         self._add(GROUP_ACK_NUMS, f"{topic}@{group}", messages, times)
 
-    def sent_back(self, group: str, topic: str) -> None:
+    def count_sent_back(self, group: str, topic: str) -> None:
         """Add a message of a topic that a group sent back for redelivery."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
 

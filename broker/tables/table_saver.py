@@ -172,7 +172,7 @@ class TableSaver:
             return response
         reviewed: Deferred[Command | None] = Deferred()
 
-        def go_on(error: OSError | None) -> None:
+        def answer_when_saved(error: OSError | None) -> None:
             if error is not None:
                 reviewed.resolve(not_saved(request, error))
             elif isinstance(response, Deferred):
@@ -180,7 +180,7 @@ class TableSaver:
             else:
                 reviewed.resolve(response)
 
-        saved.then(go_on)
+        saved.then(answer_when_saved)
         return reviewed
 
     def tick(self) -> None:

@@ -336,7 +336,7 @@ class Raft:
             member.save_term(term, None)
             self.campaign.last = ParseResult.WAIT_TO_REVOTE
             self._answer_taking()
-            self.campaign.next_ms = self.now_ms + self.campaign.interval_ms()
+            self.campaign.next_ms = self.now_ms + self.campaign.random_pause_ms()
 
     def _become_follower(self, leader_id: str) -> None:
         self._end_leadership()
@@ -455,7 +455,7 @@ class Raft:
         )
         result, free_term = votes.decide_pre_vote(voter, request)
         if result is VoteResult.ACCEPT:
-            campaign.give_way(self.now_ms)
+            campaign.end_own_round(self.now_ms)
         return replace(response, vote_result=result, pre_vote=free_term)
 
     def _on_heart_beat(self, request: HeartBeatRequest, token: object) -> HeartBeatResponse:

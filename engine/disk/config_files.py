@@ -106,7 +106,7 @@ class ConfigFiles:
                 if not changed:
                     changes.note_durable_file(len(text), digest_of(text))
             else:
-                self._set_damaged_aside(name)
+                self._rename_damaged(name)
             self._make_read_durable(path, changes)
             return value
         if len(empty) > 1:
@@ -149,7 +149,7 @@ class ConfigFiles:
         changes = self._changes_of(name)
         changes.require_full_save()
         if files.exists(path):
-            atomic_replace.set_aside(files, path, path + BACKUP)
+            atomic_replace.move_to_backup(files, path, path + BACKUP)
         atomic_replace.replace_with_new(files, path)
         atomic_replace.sync_names(files, path)
         changes.note_durable_file(size, digest.hexdigest().encode())
@@ -207,7 +207,7 @@ class ConfigFiles:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise StoreError(f"{path} cannot be made durable: {error}") from error
 
-    def _set_damaged_aside(self, name: str) -> None:
+    def _rename_damaged(self, name: str) -> None:
         """Rename a damaged file, whose backup was read: the next save must not make
         it the backup."""
         path = f"{self._folder}/{name}"

@@ -40,7 +40,7 @@ ABANDONED: list[DiskThreads] = []
 `os._exit`."""
 
 
-def give_way() -> None:
+def pause_if_long() -> None:
     """Sleep for PAUSE_S if this disk thread has worked for RUN_S, to give the interpreter to the
     loop's thread: call it between two pieces of long Python work. No-op on other threads."""
     since = getattr(_disk_thread, "since", None)
@@ -341,7 +341,7 @@ class DiskThreads:
         elif self._syncer is not None:
             self._syncer.take()  # a finished wait leaves its event in the descriptor
 
-    def hand_over(self) -> None:
+    def stop_watching(self) -> None:
         """Stop watching the native thread on the loop, so that another thread may call
         `wait_and_report` or `close`. Loop thread only, and no work may be submitted afterwards."""
         if self._syncer is not None:
@@ -356,7 +356,7 @@ class DiskThreads:
     def abandon_threads(self) -> None:
         """Give up the threads, because some work does not return; does not wait, and adds this
         object to ABANDONED. The threads end with the process, which must end by `os._exit`."""
-        self.hand_over()
+        self.stop_watching()
         self._abandoned = True
         ABANDONED.append(self)
 

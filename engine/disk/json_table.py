@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from turbopump.engine import fastjson
-from turbopump.engine.disk.flush import give_way
+from turbopump.engine.disk.flush import pause_if_long
 from turbopump.engine.json_steps import Rows
 
 PIECE_ROWS: Final = 64
@@ -145,7 +145,7 @@ def _table_pieces(table: TableSnapshot) -> Iterator[bytes]:
     """The pretty text of the rows of a table and the closing brace, in pieces."""
     names, rows, together = table.names, table.rows, table.together
     for at in range(0, len(names), together):
-        give_way()
+        pause_if_long()
         lead = b",\n\t\t" if at else b"\n\t\t"
         yield lead + b",\n\t\t".join([rows[one].row() for one in names[at : at + together]])
     yield b"\n\t}" if names else b"}"
@@ -155,6 +155,6 @@ def row_texts(names: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
     """The rows of these names, in this order, as pieces of compact text for json_steps.Rows. Raises
     KeyError for a name without a row."""
     for at in range(0, len(names), PIECE_ROWS):
-        give_way()
+        pause_if_long()
         written = b",".join([rows[one].row() for one in names[at : at + PIECE_ROWS]])
         yield fastjson.strip_layout(written).decode()

@@ -86,7 +86,7 @@ class DiskUse:
         if not self._lane.busy:
             self._owed, self._is_void = True, False
             ask = partial(read_disk_report, self._files, self._config, paths)
-            self._lane.submit(ask, self._keep_answer)
+            self._lane.submit(ask, self._on_answer)
 
     def add_elapsed(self, passed_ms: int) -> None:
         """Count `passed_ms` since the last tick (at most TICK_MAX_MS of it) as time without an
@@ -106,7 +106,7 @@ class DiskUse:
         self._is_void = True
         self.room = replace(self.room, modified_ms={})
 
-    def _keep_answer(self, response: DiskReport | OSError) -> None:
+    def _on_answer(self, response: DiskReport | OSError) -> None:
         """Keep an answer of the disk as `room`; an error is logged once, and `room` stays."""
         was_failed, self.failed = self.failed, isinstance(response, OSError)
         if isinstance(response, OSError):

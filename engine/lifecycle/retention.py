@@ -206,21 +206,21 @@ class Retention:
         removed otherwise. No removal may be under way."""
         self._left, self._following = [], deque()
         self.held.clear()
-        self._keep_all()
+        self._protect_all_files()
 
     def void_ages(self) -> None:
         """Forget file ages, because the log is about to be cut and will make files of the same
         names again; no file is removed by age before the next answer of the disk."""
         self._use.void_ages()
-        self._keep_all()
+        self._protect_all_files()
 
-    def _keep_all(self) -> None:
+    def _protect_all_files(self) -> None:
         """Keep all files for waiting messages until the next report: the last report is about a
         longer log."""
         if self.waiting_from is not None:
             self.waiting_from = LogOffset(0)
 
-    def pass_over(self, folders: Collection[str]) -> None:
+    def drop_pending_removals(self, folders: Collection[str]) -> None:
         """Drop the files whose paths begin with one of `folders` from the files still to be
         removed: the caller removes the folders as a whole. A folder's path ends with "/"."""
         self._left = [path for path in self._left if not path.startswith(tuple(folders))]

@@ -195,9 +195,9 @@ class TopicDeletions:
             return
         queues.deleted_topics.enter_deletion(one.topic, one.log_end, one.kept, one.deleted_ms)
         queues.removing.add(one.topic)
-        self._remove_some(one)
+        self._remove_next_queues(one)
 
-    def _remove_some(self, one: _Deletion) -> None:
+    def _remove_next_queues(self, one: _Deletion) -> None:
         """Forget up to QUEUES_PER_STEP queues of the topic, and begin to remove their
         files on a disk thread."""
         parts, topic = self._parts, one.topic
@@ -208,8 +208,8 @@ class TopicDeletions:
         folders = [queue.segments.folder for queue in forgotten]
         is_last = not queues.of_topic(topic)
         if is_last:
-            folders = _forget_rest(parts, topic)
-            self._retention.pass_over([f"{folder}/" for folder in folders])
+            folders = _forget_other_queues(parts, topic)
+            self._retention.drop_pending_removals([f"{folder}/" for folder in folders])
 
         def remove_folders() -> None:
             for folder in folders:
@@ -219,14 +219,14 @@ class TopicDeletions:
                 files.sync_all([], [queues.folder])
 
         self._retention.turn.submit(
-            lambda: remove_folders, partial(self._on_removed_some, one, is_last)
+            lambda: remove_folders, partial(self._on_queues_removed, one, is_last)
         )
 
-    def _on_removed_some(self, one: _Deletion, is_last: bool, error: OSError | None) -> None:
+    def _on_queues_removed(self, one: _Deletion, is_last: bool, error: OSError | None) -> None:
         """A step of the removal has ended: begin the next step, or end the deletion after the last
         one or an error."""
         if error is None and not is_last:
-            self._remove_some(one)
+            self._remove_next_queues(one)
             return
         self._parts.queues.removing.discard(one.topic)
         if error is None:
@@ -246,7 +246,7 @@ class TopicDeletions:
         one.result.resolve(None if error is None else _removal_error(one.topic, error))
 
 
-def _forget_rest(parts: StoreParts, topic: str) -> list[str]:
+def _forget_other_queues(parts: StoreParts, topic: str) -> list[str]:
     """Forget the topic's batch queues and queue extensions. Returns the folders of all
     its queue files."""
     folders = [topic_folder(parts.queues.folder, topic), parts.batches.forget_topic(topic)]
@@ -266,7 +266,7 @@ def _dispatch_from(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
         dispatcher.run(position, now_ms)
     if not parts.log.tail.refusals & NOT_MASTER:
         # The next appends count on behind its records that cannot be dispatched yet.
-        dispatcher.count_on(parts.log.end)
+        dispatcher.advance_next_offsets(parts.log.end)
 
 
 def _removal_error(topic: str, error: OSError) -> StoreError:

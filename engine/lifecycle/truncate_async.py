@@ -93,7 +93,7 @@ class AsyncTruncation:
                 if epochs.entries:
                     yield from kept.adopt_steps(epochs)
             yield from self._counts.forget_steps(wanted=True)
-            yield log.give_up_next_file()  # a hole would follow the unused file
+            yield log.discard_next_file_work()  # a hole would follow the unused file
             log.begin_at(log_offset)
             parts.dispatcher.start(log_offset, log_offset)
             began()

@@ -146,7 +146,7 @@ def _truncate_steps(
     be under way. Raises OSError, or StoreError before any change."""
     log, dispatcher = parts.log, parts.dispatcher
     cut_bytes = log.end - log_end
-    yield from _dispatch_rest(parts, log_end, now_ms)
+    yield from _dispatch_remaining(parts, log_end, now_ms)
     if cut_bytes == 0:
         return
     yield parts.checkpointer.prepare_cut_work(log_end, last_timestamp_ms)
@@ -165,7 +165,7 @@ def _truncate_steps(
     yield write_ends
     recovery.settle_queues(parts)
     yield from parts.checkpointer.sync_and_save_steps(last_timestamp_ms)
-    log.look_ahead()
+    log.make_next_file_if_near()
     logger.info("the log was cut at %d, %d bytes went", log_end, cut_bytes)
 
 
@@ -184,7 +184,7 @@ def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps
     the first sync removes the head of the record there, and no walk gets past that. All bytes
     before `log_end` must be durable. The steps raise OSError."""
     log.stop_at(log_end)
-    yield log.give_up_next_file()  # before its neighbours, or a hole would precede it
+    yield log.discard_next_file_work()  # before its neighbours, or a hole would precede it
     start = log.segments.start_of(log_end)
     mapped, position = log.mapped_file(start), log_end - start
     head = min(kernel.FILLER_SIZE, log.file_size - position)
@@ -195,7 +195,7 @@ def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps
     log.start_writing(log_end, last_timestamp_ms)
 
 
-def _dispatch_rest(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
+def _dispatch_remaining(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
     """Make the remaining bytes durable and dispatch them, so that each queue knows its next
     offset."""
     log, dispatcher, checkpointer = parts.log, parts.dispatcher, parts.checkpointer

@@ -158,7 +158,7 @@ class CommitLog:
     def begin_at(self, log_offset: LogOffset) -> None:
         """Let an empty log without files begin at `log_offset`, the first byte of a file: the
         beginning of the master's log or of its last file. No file is made yet. The work that
-        `give_up_next_file` returned must be done, because a hole in the log would follow the unused
+        `discard_next_file_work` returned must be done, because a hole in the log would follow the unused
         file."""
         assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
         assert self._next.ready is None, "a file that is not of this log"
@@ -356,11 +356,11 @@ class CommitLog:
         """Whether no disk thread works on the next file or warms pages."""
         return self._next.is_idle and self._warmer.is_idle
 
-    def give_up_next_file(self) -> Work:
+    def discard_next_file_work(self) -> Work:
         """Give up the file that was made ahead; the returned work, for a disk thread, removes it
         durably, or does nothing if there is no such file. Blocks until the disk threads have
         finished their work on it, unless the log `is_idle`."""
-        return partial(self._remove, self._take_unused())
+        return partial(self._remove, self._forget_unused_file())
 
     def forget_oldest(self) -> str:
         """Take the oldest file out of the log, so that `min` moves to the next file; the caller
@@ -373,7 +373,7 @@ class CommitLog:
         is about to remove all files, the next file included. Blocks until the disk threads have
         finished their work on the next file; no sync may be under way."""
         self._close_file()
-        self._take_unused()
+        self._forget_unused_file()
         while self.segments.count:
             self.segments.forget_last()
         self.segments.first = 0
@@ -383,7 +383,7 @@ class CommitLog:
         """Stop writing; block until the file that is being made ahead is ready, and remove it if it
         was not used (as RocketMQ does). Errors are logged. Unsynced bytes are not synced."""
         self._close_file()
-        path = self._take_unused()
+        path = self._forget_unused_file()
         try:
             if path:
                 self.files.remove(path)
@@ -441,7 +441,7 @@ class CommitLog:
         self.tail.end = max(start, self.end)
         self._next.note_adopted()
         self._open_file(start)
-        self.look_ahead()
+        self.make_next_file_if_near()
         return True
 
     def _no_file_result(self) -> Appended:
@@ -472,15 +472,15 @@ class CommitLog:
         have a disk thread make the next file if the last one is nearly full. Raises OSError if the
         first file cannot be created."""
         if self.segments.count:
-            self.look_ahead()
+            self.make_next_file_if_near()
         else:
             self._next.make_first(self.end)
 
-    def look_ahead(self) -> None:
+    def make_next_file_if_near(self) -> None:
         """Begin to make the next file on a disk thread once the end of the last one is near, unless
         `is_suspended`; so a roll does not wait for the disk."""
         if not self.is_suspended:
-            self._next.look_ahead(self.tail.end, self._grown)
+            self._next.make_if_near(self.tail.end, self._grown)
 
     def warm_ahead(self, steady_ms: int = 0) -> None:
         """Call every 100 ms with the monotonic clock `steady_ms`: disk threads make the next file
@@ -490,7 +490,7 @@ class CommitLog:
         self._next.watch_for_missing(self.end, steady_ms)
         self._grown = grown = max(0, self.end - self._seen_end)
         self._seen_end = self.end
-        self.look_ahead()
+        self.make_next_file_if_near()
         if self._file is not None and not self._is_copy:
             self._warmer.warm_ahead(self.end, grown)
 
@@ -502,11 +502,11 @@ class CommitLog:
         file_end = self._base + self.file_size
         return (self._file, self._base) if log_offset < file_end else (self._next.ready, file_end)
 
-    def _take_unused(self) -> str:
+    def _forget_unused_file(self) -> str:
         """Forget the unused next file. Returns its path, which the caller removes, or "" if there
         is no such file."""
         self._warmer.wait_until_idle()
-        return self._next.give_up()
+        return self._next.discard_file()
 
     def _remove(self, path: str) -> None:
         """Remove a log file durably; no-op for ""."""

@@ -131,7 +131,7 @@ class LogDamage:
             self._update_refusal()
         return place
 
-    def give_up(self, log_offset: int) -> Damage:
+    def mark_given_up(self, log_offset: int) -> Damage:
         """Mark the damage at `log_offset` as given up, as an operator asked, and return its place:
         it no longer makes the broker ineligible. Saved by the next `save`. Raises StoreError if no
         damage is known there."""

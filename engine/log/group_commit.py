@@ -216,7 +216,7 @@ class GroupCommit:
             self._lane.wait_until_idle()
         self._lane.wait_until_idle()
 
-    def try_again(self, done: Callable[[OSError | None], None]) -> bool:
+    def sync_after_failure(self, done: Callable[[OSError | None], None]) -> bool:
         """Sync all bytes after `log.flushed` and the checkpoint file again on a disk thread, and
         call `done` on the loop thread with None or the error. `failed` stays, because it is unknown
         which other bytes the system dropped. Returns False while a sync has not returned; then

@@ -76,7 +76,7 @@ class NextFile:
         if self.ready is None:
             self.ready = self._create(self.start_at(end))
 
-    def look_ahead(self, end: int, grown: int) -> None:
+    def make_if_near(self, end: int, grown: int) -> None:
         """Begin to make the next file on a disk thread once `end`, the log's end, is near the end
         of the last file; a no-op after a failure, until `take_file` or `watch_for_missing` tries
         again. The log grew by `grown` bytes in the last tick."""
@@ -102,7 +102,7 @@ class NextFile:
             self._waits_ms = 0
             self._begin_making(self.start_at(end))
 
-    def give_up(self) -> str:
+    def discard_file(self) -> str:
         """Block until no disk thread makes a file, and forget the file made ahead. Returns its
         path, which the caller removes, or "" if there is no such file."""
         self._lane.wait_until_idle()

@@ -54,7 +54,7 @@ class PageWarmer:
         if grown < WARM_GROWTH_MIN or self._lane.busy:
             return
         self._warm = max(self._warm, end)
-        self._warm_on(end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))
+        self._warm_next_step(end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))
 
     def forget_warm_pages(self) -> None:
         """Forget which pages are warm, because the log has no current file."""
@@ -64,7 +64,7 @@ class PageWarmer:
         """Block until no warming is under way."""
         self._lane.wait_until_idle()
 
-    def _warm_on(self, until: int) -> None:
+    def _warm_next_step(self, until: int) -> None:
         """Warm one step of pages; when it is done, warm the next step."""
         # The next file may have become the current one meanwhile.
         mapped, start = self._file_at(self._warm)
@@ -79,6 +79,6 @@ class PageWarmer:
                 return
             self._warm = max(self._warm, stop)
             if self._warm < until:
-                self._warm_on(until)
+                self._warm_next_step(until)
 
         self._lane.submit(partial(mapped.mark_dirty, at - start, stop - start), on_warmed)

@@ -37,7 +37,7 @@ class ReceivedBytes:
         """Whether the log consists of whole records. Set to False by `take_writable` for bytes that
         are no record, or a record over HELD_MAX: all later bytes are then written as they come."""
         self.blocked = False
-        """Whether bytes wait for the next file, after `put_back`."""
+        """Whether bytes wait for the next file, after `put_back_unwritten`."""
         self._held = b""
 
     @property
@@ -51,7 +51,7 @@ class ReceivedBytes:
         self._held, self.blocked = b"", False
         self.is_aligned = is_aligned
 
-    def put_back(self, pieces: list[memoryview]) -> None:
+    def put_back_unwritten(self, pieces: list[memoryview]) -> None:
         """Put pieces of the last `take_writable`, for which there is no file yet, before the bytes
         that already wait; the next `take_writable` returns them again. [] clears `blocked`."""
         self._held, self.blocked = b"".join([*pieces, self._held]), bool(pieces)

@@ -140,7 +140,7 @@ class LogDispatcher:
         batches, self._batch_arrivals = self._batch_arrivals, []
         return self._queues.table.take_arrivals(), batches
 
-    def count_on(self, until: LogOffset) -> None:
+    def advance_next_offsets(self, until: LogOffset) -> None:
         """Advance each queue's next offset past the undispatched records from `position` to
         `until`, which have their queue offsets already; nothing becomes visible. Raises StoreError,
         as `run` does."""
@@ -152,14 +152,14 @@ class LogDispatcher:
             if stop.status == kernel.UNKNOWN_QUEUE:
                 self._add_queue(self._decode(base, region, stop.position, end))
             elif stop.status == kernel.SPECIAL:
-                self._count_special(self._decode(base, region, stop.position, end))
+                self._advance_special(self._decode(base, region, stop.position, end))
                 at = LogOffset(at + stop.size)
             elif stop.status == kernel.BLANK_FOUND:
                 at = LogOffset(base + self.log.file_size)
             elif stop.status != kernel.DONE:
                 at = self._damage.skip_damage(at, until)
 
-    def _count_special(self, record: Record) -> None:
+    def _advance_special(self, record: Record) -> None:
         """Advance the next offset of a batch queue, or of a queue with extensions, past an
         undispatched record."""
         topic = record.topic.decode(errors="surrogateescape")

@@ -93,7 +93,7 @@ class QueueCounts:
                 found.setdefault(queue.topic, {})[queue.queue_id] = count
         return found
 
-    def count_on(
+    def set_next_offsets(
         self, queues: ConsumeQueues, dispatcher: LogDispatcher, log_end: LogOffset, log_min: int
     ) -> None:
         """Set the next queue offset of each plain queue for a new master: the greatest of the
@@ -102,7 +102,7 @@ class QueueCounts:
         table = queues.table
         for one in queues:
             table.set_next_offset(one.slot, 0 if one.emptied else queues.max_offset(one))
-        dispatcher.count_on(log_end)
+        dispatcher.advance_next_offsets(log_end)
         for one in list(queues):
             if one.emptied and table.next_offset(one.slot) == 0:
                 queues.settle_next_offset(one, log_min)

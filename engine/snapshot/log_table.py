@@ -40,8 +40,8 @@ from turbopump.engine.snapshot.opening import (
     UNKNOWN_MS,
     Glance,
     Segment,
+    examine_store,
     first_ms_of,
-    look_at,
     store_ms,
 )
 from turbopump.engine.snapshot.ranges import (
@@ -137,7 +137,7 @@ class LogTable:
         path = path.rstrip("/") or "/"
         for _attempt in range(LISTINGS_MAX):
             try:
-                facts = look_at(path, opener, damaged, check_body)
+                facts = examine_store(path, opener, damaged, check_body)
             except FileNotFoundError as error:
                 missing = error
                 continue

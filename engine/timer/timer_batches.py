@@ -27,10 +27,10 @@ class TimersDone(NamedTuple):
     messages: int
     """Number of messages done."""
     topics: list[tuple[bytes, int, int]]
-    """(topic, messages, bytes of their new records) of each topic; `take_in` writes no records, and
+    """(topic, messages, bytes of their new records) of each topic; `fill_slots` writes no records, and
     its bytes are 0."""
     ticks: list[tuple[int, int]]
-    """(tick, messages) of each slot: of `take_in` only messages that went into the heap."""
+    """(tick, messages) of each slot: of `fill_slots` only messages that went into the heap."""
 
 
 NOTHING: Final = TimersDone(0, [], [])
@@ -38,7 +38,7 @@ NOTHING: Final = TimersDone(0, [], [])
 
 
 class SlotWindow(NamedTuple):
-    """The slots that `take_in` may put messages into; a tick is epoch ms divided by the
+    """The slots that `fill_slots` may put messages into; a tick is epoch ms divided by the
     precision."""
 
     write_ms: int
@@ -65,7 +65,7 @@ class TimerBatches:
         self._steps = TimerSteps(log.tail, deps.queues.table, log.config.max_message_size)
         self._has_crc = log.config.enabled_append_prop_crc
 
-    def take_in(
+    def fill_slots(
         self, at: QueueOffset, count: int, window: SlotWindow, heap: DueHeap, heap_room: int
     ) -> TimersDone:
         """Put up to `count` messages of the timers' queue, from queue offset `at` on, into the

@@ -161,7 +161,7 @@ class TimerFiles:
         queue offset as they are now, which becomes `checkpoint`."""
         check = check._replace(log_position=self._log.end, queue_offset=self.queue_offset)
         files = self._files
-        files.sync_all(self._log.take_dirty(), [self._log.segments.folder])
+        files.sync_all(self._log.take_dirty_paths(), [self._log.segments.folder])
         self.checkpoint = check
         return check
 
@@ -492,7 +492,7 @@ class TimerFiles:
             return False
         rewound = self._rewound
         wanted = rewound or checkpoint
-        dirty, void = self._log.take_dirty(), self._void
+        dirty, void = self._log.take_dirty_paths(), self._void
         files, root, folder = self._files, self._config.root, self._log.segments.folder
         folders = [root, folder] if self._has_new_names else []
         self._void, self._has_new_names = [], False
@@ -538,7 +538,7 @@ class TimerFiles:
             if wheel is not None and self._rewound is None:
                 files = self._files
                 folders = [self._config.root, self._log.segments.folder]
-                files.sync_all([*self._log.take_dirty(), self._wheel_path()], folders)
+                files.sync_all([*self._log.take_dirty_paths(), self._wheel_path()], folders)
                 if spare is not None:
                     self._void.append(spare[1].path)
                 is_whole = checkpoint.log_position == self._log.end

@@ -224,7 +224,7 @@ class TimerLog:
             mapped.reserve(0, mapped.size)
             self._dirty.add(self.segments.last_file_start)
 
-    def take_dirty(self) -> list[str]:
+    def take_dirty_paths(self) -> list[str]:
         """Paths of the files written since the last call, which the caller must sync."""
         paths = [self.segments.path(start) for start in sorted(self._dirty)]
         self._dirty.clear()
@@ -235,7 +235,7 @@ class TimerLog:
         self._dirty.add(start)
 
     def mark_dirty(self, paths: list[str]) -> None:
-        """Mark the files of `take_dirty` dirty again, because their sync failed; files that left
+        """Mark the files of `take_dirty_paths` dirty again, because their sync failed; files that left
         the log are ignored."""
         known = {self.segments.path(start): start for start in self.segments.file_starts()}
         self._dirty.update(known[path] for path in paths if path in known)

@@ -28,7 +28,7 @@ def allocate_sticky(group: Sharing) -> Shares:
     ranks = {queue: rank for rank, queue in enumerate(group.queues)}
     kept = _kept_queues(group, ranks)
     if group.members:
-        _give_free(group, kept)
+        _assign_unowned(group, kept)
         _level_shares(kept)
     for queues in kept:
         queues.sort(key=ranks.__getitem__)
@@ -51,7 +51,7 @@ def _kept_queues(group: Sharing, ranks: Mapping[MessageQueue, int]) -> list[list
     return kept
 
 
-def _give_free(group: Sharing, kept: list[list[MessageQueue]]) -> None:
+def _assign_unowned(group: Sharing, kept: list[list[MessageQueue]]) -> None:
     """Give each queue without an owner to the member with the fewest queues; changes `kept`."""
     owned = {queue for queues in kept for queue in queues}
     fewest = [(len(queues), at) for at, queues in enumerate(kept)]

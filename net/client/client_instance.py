@@ -271,13 +271,13 @@ class ClientInstance:
                     asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not done:
-                    self._put_last(address)
+                    self._prefer_other_server(address)
                 for task in done:
                     try:
                         return task.result()
                     except RemotingError as error:
                         failure = error
-                        self._put_last(asked.pop(task))
+                        self._prefer_other_server(asked.pop(task))
         finally:
             for task in asked:
                 task.cancel()
@@ -285,7 +285,7 @@ class ClientInstance:
         assert failure is not None
         raise failure
 
-    def _put_last(self, address: str) -> None:
+    def _prefer_other_server(self, address: str) -> None:
         """Let later requests begin with another name server; the list keeps all of them."""
         if self.namesrv[0] == address:
             self.namesrv.append(self.namesrv.pop(0))
@@ -300,7 +300,7 @@ class ClientInstance:
         """
         known = self._routes.get(topic)
         if isinstance(known, TopicRoute) and (for_sending or not known.provisional):
-            self._routes.look_up(topic)
+            self._routes.current_answer(topic)
             return known
         return await self.refresh(topic, for_sending=for_sending)
 

@@ -347,7 +347,7 @@ class SyncState:
         return asked_ms or options.max_time_not_caught_up_ms
 
     @property
-    def _leave_ms(self) -> int:
+    def _removal_after_ms(self) -> int:
         """Time of waiting sends after which a member's removal is proposed."""
         has_own_time = self.options.all_ack and self.options.max_time_sends_wait_ms > 0
         return int(self._wait_max_ms * LEAVE_PART) if has_own_time else self._wait_max_ms
@@ -436,7 +436,7 @@ class SyncState:
         """Return the members for which sends have waited too long; only the slowest if
         minInSyncReplicas must stay."""
         held_up = {one: self._send_wait_ms(one, now_ms) for one in staying & self._replicas.keys()}
-        slow = [one for one, held_ms in held_up.items() if held_ms > self._leave_ms]
+        slow = [one for one, held_ms in held_up.items() if held_ms > self._removal_after_ms]
         slow.sort(key=lambda one: (-held_up[one], one))
         return frozenset(slow[: max(0, len(staying) - self.options.min_in_sync_replicas)])
 

@@ -178,7 +178,7 @@ class Renewals:
             self._stop_renewing(one)  # too late: another consumer may have it
             return
         if now_ms - one.since_ms > TOTAL_MAX_MS:
-            self._give_up(one)
+            self._stop_if_too_old(one)
             return
         one.waiting = []
 
@@ -201,7 +201,7 @@ class Renewals:
         step_ms = STEPS_MS[min(one.count, len(STEPS_MS) - 1)]
         self._settling.hide_message(one.receipt, step_ms, self._peer, renewed, suspend=True)
 
-    def _give_up(self, one: _Renewed) -> None:
+    def _stop_if_too_old(self, one: _Renewed) -> None:
         """Stop renewing a receipt that is too old; the message is delivered again after the
         group's retry delay."""
         try:

@@ -104,11 +104,11 @@ class Rpc:
         """Run `work`, as `fail_on_error` does, once the backend can answer for these topics and
         groups: now or later, but not if the call has ended by then."""
 
-        def go_on() -> None:
+        def serve_resolved() -> None:
             if not self.call.has_ended:
                 self.fail_on_error(work)
 
-        backend.resolve_names(topics, groups, go_on, self._size)
+        backend.resolve_names(topics, groups, serve_resolved, self._size)
 
 
 class ResponseEntries:

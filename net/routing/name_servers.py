@@ -117,7 +117,7 @@ class NameServerQueries:
                         self._may_warn = self._warns
                         found.resolve(result)
                         return
-                self._put_last(address)
+                self._prefer_other_server(address)
                 ask_next(failure)
 
             self._call(address, new_request(code, header), timeout_ms).then(answered)
@@ -144,7 +144,7 @@ class NameServerQueries:
         at = servers.index(self._first) if self._first in servers else 0
         return servers[at:] + servers[:at]
 
-    def _put_last(self, address: str) -> None:
+    def _prefer_other_server(self, address: str) -> None:
         """Begin later queries with the next server, if this server was the first."""
         order = self._in_order()
         if order and order[0] == address:

@@ -145,7 +145,7 @@ class RouteCache(Generic[T]):
         entry = self._entries.get(name)
         return None if entry is None else entry.value
 
-    def look_up(self, name: str) -> T | Absent | None:
+    def current_answer(self, name: str) -> T | Absent | None:
         """The current answer for a name, or an Absent; None before the first result of a query.
         Counts as a use; if the answer is old, missing or in doubt, a query begins, whose result is
         for later uses."""

@@ -93,7 +93,7 @@ def as_object(value: Any) -> dict[str, Any]:
     return value
 
 
-def text(members: dict[str, Any], name: str, default: str = "") -> str:
+def read_text(members: dict[str, Any], name: str, default: str = "") -> str:
     """Read a text member; numbers and booleans become text, null and missing the default. Raises
     BadBody for an object or a list."""
     value = members.get(name)
@@ -109,8 +109,8 @@ def text(members: dict[str, Any], name: str, default: str = "") -> str:
 
 
 def optional_text(members: dict[str, Any], name: str) -> str | None:
-    """Read a text member like `text`; None if it is null or missing. Raises BadBody."""
-    return None if members.get(name) is None else text(members, name)
+    """Read a text member like `read_text`; None if it is null or missing. Raises BadBody."""
+    return None if members.get(name) is None else read_text(members, name)
 
 
 def read_int64(members: dict[str, Any], name: str, default: int = 0) -> int:
@@ -253,7 +253,7 @@ def run_to_result(steps: Steps[T]) -> T:
 def as_text(value: Any) -> str:
     """Convert an element to text: numbers and booleans become text, null "". Raises BadBody for an
     object or a list."""
-    return text({"element": value}, "element")
+    return read_text({"element": value}, "element")
 
 
 def _kind_name(value: Any) -> str:

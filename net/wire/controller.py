@@ -28,7 +28,7 @@ from turbopump.net.wire.bodies import (
     read_int64,
     read_list,
     read_table,
-    text,
+    read_text,
 )
 
 NAMES = JsonBounds(LONG.size, 8, 20_000)
@@ -75,8 +75,8 @@ class MemberGroup:
         members = as_object(value)
         addresses = read_table(members, "brokerAddrs", as_text)
         return cls(
-            text(members, "cluster"),
-            text(members, "brokerName"),
+            read_text(members, "cluster"),
+            read_text(members, "brokerName"),
             {as_int(key, "brokerAddrs"): address for key, address in addresses.items()},
         )
 
@@ -126,9 +126,9 @@ class ReplicaIdentity:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            text(members, "brokerName"),
+            read_text(members, "brokerName"),
             read_int64(members, "brokerId"),
-            text(members, "brokerAddress"),
+            read_text(members, "brokerAddress"),
             read_flag(members, "alive"),
         )
 

@@ -20,7 +20,7 @@ from turbopump.net.wire.bodies import (
     read_int32,
     read_int64,
     read_table,
-    text,
+    read_text,
 )
 
 _KNOWN = frozenset(
@@ -76,7 +76,7 @@ class SubscriptionGroupConfig:
         members = as_object(value)
         policy = members.get("groupRetryPolicy")
         return cls(
-            group_name=text(members, "groupName"),
+            group_name=read_text(members, "groupName"),
             consume_enable=read_flag(members, "consumeEnable", True),
             consume_from_min_enable=read_flag(members, "consumeFromMinEnable", True),
             consume_broadcast_enable=read_flag(members, "consumeBroadcastEnable", True),

@@ -21,7 +21,7 @@ from turbopump.net.wire.bodies import (
     read_flag,
     read_int32,
     read_list,
-    text,
+    read_text,
 )
 from turbopump.net.wire.names import name_member
 from turbopump.net.wire.subscription import SubscriptionData
@@ -57,7 +57,7 @@ class ProducerData:
     def from_json(cls, value: Any) -> "ProducerData":
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
-        return cls(text(as_object(value), "groupName"))
+        return cls(read_text(as_object(value), "groupName"))
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the JSON-ready dict with RocketMQ's member names."""
@@ -82,7 +82,7 @@ class ConsumerData:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            group_name=text(members, "groupName"),
+            group_name=read_text(members, "groupName"),
             consume_type=name_member(members, "consumeType", CONSUME_PASSIVELY),
             message_model=name_member(members, "messageModel", CLUSTERING),
             consume_from_where=name_member(members, "consumeFromWhere", CONSUME_FROM_LAST_OFFSET),
@@ -147,7 +147,7 @@ class HeartbeatData:
         """Decode the JSON bean; `isWithoutSub` is read like `withoutSub`. Raises BadBody."""
         members = as_object(value)
         return cls(
-            client_id=text(members, "clientID"),
+            client_id=read_text(members, "clientID"),
             producer_data_set=read_list(members, "producerDataSet", ProducerData.from_json),
             consumer_data_set=read_list(members, "consumerDataSet", ConsumerData.from_json),
             heartbeat_fingerprint=read_int32(members, "heartbeatFingerprint"),

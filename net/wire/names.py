@@ -12,7 +12,7 @@ import re
 from typing import Any, Final
 
 from turbopump.engine import types
-from turbopump.net.wire.bodies import BadBody, text
+from turbopump.net.wire.bodies import BadBody, read_text
 
 MAX_TOPIC_LENGTH: Final = 127
 """Maximum characters of a topic name: it fits the length byte of a V1 record."""
@@ -147,7 +147,7 @@ def check_lengths(**texts: str | None) -> str | None:
 def name_member(members: dict[str, Any], name: str, default: str = "") -> str:
     """Read a text member of a bean that is a name; missing and null are the default. Raises BadBody
     if it is no text, or longer than MAX_ANY_NAME_LENGTH."""
-    value = text(members, name, default)
+    value = read_text(members, name, default)
     wrong = check_lengths(**{name: value})
     if wrong is not None:
         raise BadBody(wrong)

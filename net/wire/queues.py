@@ -6,7 +6,7 @@ Owns RocketMQ's MessageQueue. It must never know a broker's address.
 from typing import Any, NamedTuple
 
 from turbopump.engine import fastjson
-from turbopump.net.wire.bodies import BadBody, as_object, read_int32, text
+from turbopump.net.wire.bodies import BadBody, as_object, read_int32, read_text
 
 
 class MessageQueue(NamedTuple):
@@ -27,7 +27,9 @@ class MessageQueue(NamedTuple):
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            text(members, "topic"), text(members, "brokerName"), read_int32(members, "queueId")
+            read_text(members, "topic"),
+            read_text(members, "brokerName"),
+            read_int32(members, "queueId"),
         )
 
     def to_json(self) -> dict[str, Any]:

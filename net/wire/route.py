@@ -22,7 +22,7 @@ from turbopump.net.wire.bodies import (
     read_int32,
     read_list,
     read_table,
-    text,
+    read_text,
 )
 
 MASTER_ID: Final = 0
@@ -49,8 +49,8 @@ class BrokerData:
         members = as_object(value)
         addresses = read_table(members, "brokerAddrs", as_text)
         return cls(
-            cluster=text(members, "cluster"),
-            broker_name=text(members, "brokerName"),
+            cluster=read_text(members, "cluster"),
+            broker_name=read_text(members, "brokerName"),
             broker_addrs={as_int(key, "broker id"): value for key, value in addresses.items()},
             enable_acting_master=read_flag(members, "enableActingMaster"),
             zone_name=optional_text(members, "zoneName"),
@@ -84,7 +84,7 @@ class QueueData:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            broker_name=text(members, "brokerName"),
+            broker_name=read_text(members, "brokerName"),
             read_queue_nums=read_int32(members, "readQueueNums"),
             write_queue_nums=read_int32(members, "writeQueueNums"),
             perm=read_int32(members, "perm"),

@@ -15,7 +15,7 @@ from turbopump.net.wire.bodies import (
     read_flag,
     read_int64,
     read_list,
-    text,
+    read_text,
 )
 from turbopump.net.wire.names import MAX_ANY_NAME_LENGTH, kept_size, name_member
 from turbopump.pyx.index import java_hash
@@ -81,7 +81,7 @@ class SubscriptionData:
         """Decode the JSON bean; Go sends codeSet as texts. Raises BadBody, also beyond
         EXPRESSION_MAX or TAGS_MAX. Tags and hashes are taken as sent."""
         members = as_object(value)
-        sub_string = text(members, "subString")
+        sub_string = read_text(members, "subString")
         tags = frozenset(read_list(members, "tagsSet", as_text))
         codes = frozenset(read_list(members, "codeSet", _to_int32))
         characters = max(len(sub_string), sum(map(len, tags)))

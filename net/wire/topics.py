@@ -24,8 +24,8 @@ from turbopump.net.wire.bodies import (
     read_int32,
     read_int64,
     read_table,
+    read_text,
     table_in_steps,
-    text,
 )
 
 # Bits of a permission (RocketMQ: PermName).
@@ -128,11 +128,11 @@ class TopicConfig:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            topic_name=text(members, "topicName"),
+            topic_name=read_text(members, "topicName"),
             read_queue_nums=read_int32(members, "readQueueNums", 16),
             write_queue_nums=read_int32(members, "writeQueueNums", 16),
             perm=read_int32(members, "perm", PERM_READ | PERM_WRITE),
-            topic_filter_type=text(members, "topicFilterType", SINGLE_TAG),
+            topic_filter_type=read_text(members, "topicFilterType", SINGLE_TAG),
             topic_sys_flag=read_int32(members, "topicSysFlag"),
             order=read_flag(members, "order"),
             attributes=read_table(members, "attributes", as_text),

@@ -143,7 +143,7 @@ class Tally:
         self.total += 1
         self.findings.append(finding)
         if len(self.findings) > 4 * self.limit:
-            self._keep_first()
+            self._limit_findings()
 
     def cannot_check(self, why: str) -> None:
         """Record a reason why the promise could not be checked for an object; the verdict is then
@@ -160,7 +160,7 @@ class Tally:
         not changed."""
         self.total += other.total
         self.findings += other.findings
-        self._keep_first()
+        self._limit_findings()
         for what, number in other.counts.items():
             self.count(what, number)
         for why in other.reasons:
@@ -174,7 +174,7 @@ class Tally:
     def make_verdict(self, *, looked: bool = True) -> Verdict:
         """Return the verdict on all that was recorded; `looked` is False if no object could be
         checked: then it is UNDECIDED without a violation."""
-        self._keep_first()
+        self._limit_findings()
         if self.total:
             outcome = PromiseOutcome.VIOLATED
         else:
@@ -190,7 +190,7 @@ class Tally:
             tuple(sorted(self.reasons)),
         )
 
-    def _keep_first(self) -> None:
+    def _limit_findings(self) -> None:
         """Keep only the first `limit` findings."""
         self.findings.sort(key=lambda finding: finding.sort_key)
         del self.findings[self.limit :]

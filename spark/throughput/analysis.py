@@ -115,7 +115,7 @@ def analyse_cells(
         clock_steps=first_rows_shown(tables, steps, "back_ms desc", "store"),
         stall_seconds=stall_s,
         step_seconds=step_s,
-        over_time=_over_time(tables, stepped),
+        over_time=_traffic_by_step(tables, stepped),
         topics_over_time=_topics_over_time(tables, stepped),
         histograms=tuple(
             {name: row[name] for name in ("metric", "bucket", "messages")}
@@ -205,7 +205,7 @@ def _longest_silences(tables: Tables, silences: Table) -> tuple[Row, ...]:
     )
 
 
-def _over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
+def _traffic_by_step(tables: Tables, stepped: Table) -> tuple[Row, ...]:
     """Return the traffic of all stores in each time step."""
     added = tables.sum_cells(stepped, ("second", "metric", "bucket"))
     rows = tables.first_rows(tables.derive_table(added, by_second(("second",))), ("second",))

@@ -516,8 +516,8 @@ def _table_html(title: str, shown: Shown, columns: Sequence[Column]) -> str:
         for row in shown.rows
     )
     left = (
-        f'<p class="note">{count(shown.left_out)} more rows are in the Parquet table.</p>'
-        if shown.left_out
+        f'<p class="note">{count(shown.rows_left_out)} more rows are in the Parquet table.</p>'
+        if shown.rows_left_out
         else ""
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"

@@ -44,7 +44,7 @@ class Shown:
     count: int = 0
 
     @property
-    def left_out(self) -> int:
+    def rows_left_out(self) -> int:
         """Number of rows that only the Parquet table has."""
         return self.count - len(self.rows)
 

@@ -121,7 +121,7 @@ def truncation_by_position(patch: Patch) -> None:
 
     def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Any:
         log.stop_at(log_end)
-        yield log.give_up_next_file()
+        yield log.discard_next_file_work()
         yield log.drop_files_work(log_end)
         log.start_writing(log_end, last_timestamp_ms)
 

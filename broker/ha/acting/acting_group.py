@@ -239,7 +239,7 @@ class ActingGroup:
         """Handle 906 of a returned master that now serves: it has taken over this replica's notes
         of pops. Ignored if `number` is not of the last `on_master_returning`."""
         if self.acting_state.master_serves(number) and number is not None:
-            self._broker.pop.notes.drop_taken_over(number)
+            self._broker.pop.notes.forget_taken_over_notes(number)
 
     @property
     def _was_suspended(self) -> bool:

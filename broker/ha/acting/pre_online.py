@@ -328,7 +328,7 @@ class PreOnline:
         """Take over the notes of pops and acknowledgements that the replica `name` made while it
         acted, and wait until they are saved. This comes before its offsets, which are later. A
         RocketMQ replica answers with offsets, without notes."""
-        if self._broker.config.replication.is_elected and not self._broker.escape.is_on:
+        if self._broker.config.replication.is_elected and not self._broker.escape.is_enabled:
             return  # replicas do not pop then
         notes, after, pages = self._broker.pop.notes, 0, 0
         more: int | None = 0
@@ -383,12 +383,14 @@ class PreOnline:
         response = yield from self._request_replica(
             name, new_request(RequestCode.GET_ALL_DELAY_OFFSET)
         )
-        self._broker.delay.take_newer(*read_progress(answers.object_of_success(response)))
+        self._broker.delay.adopt_newer(*read_progress(answers.object_of_success(response)))
         response = yield from self._request_replica(
             name, new_request(RequestCode.GET_TIMER_CHECK_POINT)
         )
         if response.code == ResponseCode.SUCCESS:  # RocketMQ without timers answers no checkpoint
-            self._broker.timers.take_newer(answers.timer_checkpoint(response, self._wall_ms()))
+            self._broker.timers.adopt_newer(
+                answers.read_timer_checkpoint(response, self._wall_ms())
+            )
 
 
 class ElectedPreOnline(PreOnline):
@@ -406,7 +408,7 @@ class ElectedPreOnline(PreOnline):
     def _takes_progress(self) -> bool:
         """Whether escapes are on: only then is a replica's progress used. Otherwise a member of the
         set has copied it, and a deposed broker knows deliveries that are in no other log."""
-        return self._broker.escape.is_on
+        return self._broker.escape.is_enabled
 
     def _ask_all(self) -> answers.Steps[None]:
         """Ask all brokers of the group that name servers show, once each, the highest id first; a
@@ -451,7 +453,7 @@ class OthersOffsets(PreOnline):
                 former = yield from self._request_former_lives(name)
                 yield from self._take_over_notes(name, former)
                 yield from self._take_over_offsets(name, former)
-                if self._broker.escape.is_on:
+                if self._broker.escape.is_enabled:
                     yield from self._take_over_progress(name)
             except (NotYet, BadBody) as error:
                 logger.warning("%s", error)

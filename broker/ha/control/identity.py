@@ -100,7 +100,7 @@ class IdentityFiles:
         with the suffix FORGOTTEN, in case these were the wrong controllers."""
         self._remove(self._path + TEMPORARY)
         if self._files.exists(self._path):
-            atomic_replace.set_aside(self._files, self._path, self._path + FORGOTTEN)
+            atomic_replace.move_to_backup(self._files, self._path, self._path + FORGOTTEN)
             self._remove(self._path)
             self._files.sync_folder(self._folder)
 

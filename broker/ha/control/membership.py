@@ -167,10 +167,10 @@ class Membership:
             options.name,
             lambda: (self.own_id or 0, self.epoch),
             wall_ms,
-            self.look_soon,
+            self.read_state_soon,
         )
         """Asks the leading controller for changes of the SyncStateSet, for the service."""
-        self.master_finder = MasterLocator(call, self._follow_found, steady_ms)
+        self.master_finder = MasterLocator(call, self._follow_located, steady_ms)
         name, path = options.name, options.identity_path
         self._identity = identity = IdentityFiles(files, path, name.cluster, name.broker)
         self.registration = ControllerRegistration(
@@ -275,7 +275,7 @@ class Membership:
         if not self._stopped and self.stage is Stage.MEMBER and group_state.master is not None:
             self._take_role(group_state)
 
-    def look_soon(self) -> None:
+    def read_state_soon(self) -> None:
         """Make the next reading of the group's state from the controllers (1004) due at the next
         tick, because it may have changed."""
         self._retry_loop.retry_soon()
@@ -283,7 +283,7 @@ class Membership:
     def _on_other_leader(self) -> None:
         """Read the group's state again and send heartbeats at once, because another controller
         leads."""
-        self.look_soon()
+        self.read_state_soon()
         self.heartbeats.send_soon()
         self.tick()
 
@@ -295,17 +295,17 @@ class Membership:
             self.heartbeats.tick()  # the previous heartbeat was sent before its term
         if seen.unknown and self.stage is Stage.MEMBER and not self._unknown:
             self._unknown = True
-            self.look_soon()
-        self._look_if_newer(seen)
+            self.read_state_soon()
+        self._read_state_if_newer(seen)
 
-    def _look_if_newer(self, seen: BrokerHeartbeatResponse) -> None:
+    def _read_state_if_newer(self, seen: BrokerHeartbeatResponse) -> None:
         """Make the next reading of the group's state due if a heartbeat's answer has a newer epoch
         or set: a notice may have been lost."""
         if self.stage is not Stage.MEMBER or seen.master_epoch is None:
             return
         is_other_set = (seen.sync_state_set_epoch or 0) > self._known_set_epoch
         if seen.master_epoch > self.epoch or (seen.master_epoch == self.epoch and is_other_set):
-            self.look_soon()
+            self.read_state_soon()
 
     @property
     def _known_set_epoch(self) -> int:
@@ -457,7 +457,7 @@ class Membership:
         broker."""
         self.stage, self.epoch, self.own_id = Stage.JOINING, NO_ROLE, None
         self.registration.registered, self._coming, self._unknown = False, None, False
-        self.master_finder.look_for("")
+        self.master_finder.locate_master("")
         self._service.leave_role()
 
     def _on_no_master(self, group_state: GroupState) -> None:
@@ -507,7 +507,7 @@ class Membership:
     def _begin_leading(self, group_state: GroupState) -> None:
         """Begin to become the master of the reported epoch; `_on_epoch_recorded` is called once the
         epoch is on disk."""
-        self.master_finder.look_for("")
+        self.master_finder.locate_master("")
         self.heartbeats.begin_term()
         self._lapsed = True
         self._service.on_lease_ended()
@@ -548,7 +548,7 @@ class Membership:
             logger.warning("reported to the controllers: %s", self._reason_of_health(health))
             self.heartbeats.send_soon()
             if self.stage is Stage.MEMBER:
-                self.look_soon()  # damage is reported by a registration, before any heartbeat
+                self.read_state_soon()  # damage is reported by a registration, before any heartbeat
         failed = health is StoreHealth.FAILED and self._service.is_master
         if failed and self.heartbeats.leader_is_java and not self._candidacy_veto.is_silent:
             self._decline_leading(self._log.why_unfit)
@@ -587,9 +587,9 @@ class Membership:
             logger.error("this broker cannot follow a master: %s", error)
             self._role_reason = str(error)
             return
-        self.master_finder.look_for(address)
+        self.master_finder.locate_master(address)
 
-    def _follow_found(self, ha_address: str, fenced: bool) -> None:
+    def _follow_located(self, ha_address: str, fenced: bool) -> None:
         """Follow the master whose HA address was found; `fenced` as in MasterLocator."""
         if self._service.term is None and not self._stopped:
             try:

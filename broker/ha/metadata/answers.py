@@ -120,7 +120,7 @@ def read(response: Command, reader: Callable[[Any], T]) -> Steps[T]:
     return cast(T, result)
 
 
-def all_topics(counts: bool = False) -> Steps[Table]:
+def request_all_topics(counts: bool = False) -> Steps[Table]:
     """Request all topics of the master page by page (21), with the deletions of topics. `counts`:
     also with the counts of idle queues, if the master supports them (see `idle_queue_counts`)."""
     fields = {DELETED_TOPICS: "true"} | ({QUEUE_COUNTS: "true"} if counts else {})
@@ -135,7 +135,7 @@ def all_topics(counts: bool = False) -> Steps[Table]:
     )
 
 
-def all_groups() -> Steps[Table]:
+def request_all_groups() -> Steps[Table]:
     """Request all subscription groups of the master page by page (201), with their bans and
     deletions."""
     return _request_pages(
@@ -203,7 +203,7 @@ def log_end_of(response: Command) -> LogOffset:
     return LogOffset(end)
 
 
-def timer_checkpoint(response: Command, now_ms: int) -> TimerCheckpoint:
+def read_timer_checkpoint(response: Command, now_ms: int) -> TimerCheckpoint:
     """Read the master's progress of timers from its answer to 60; `now_ms` is the wall clock, in ms
     since 1970. Raises BadBody, also for a progress over MAX_CLOCK_AHEAD_MS after `now_ms`: with it
     a broker would deliver nothing before that time."""

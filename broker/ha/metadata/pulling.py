@@ -333,7 +333,7 @@ class MetadataFollower:
         log = self._log
         return log is not None and log.needs_queue_counts and now.counts_from != log.min
 
-    def _take_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
+    def _save_queue_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
         """Save the queue counts in the master's answer, unless they were requested for another
         begin of the log."""
         log = self._log
@@ -352,9 +352,9 @@ class MetadataFollower:
         """Copy the topics, and note the topics that the master deleted."""
         wants = self._log is not None and self._log.needs_queue_counts
         now.counts_from = began = self._log.min if self._log is not None else LogOffset(-1)
-        table = yield from answers.all_topics(wants)
+        table = yield from answers.request_all_topics(wants)
         if wants:
-            yield from self._take_counts(table, began)
+            yield from self._save_queue_counts(table, began)
         topics = self._broker.topics
         mine = topics.all_topics()
         before = self._known_before(now, now.topics, table, topics.data_version, mine)
@@ -366,7 +366,7 @@ class MetadataFollower:
             # Ask for the log's end when the topic was surely gone; then ask again for topics, after
             # that.
             end = yield from answers.log_end()
-            table = yield from answers.all_topics()
+            table = yield from answers.request_all_topics()
             gone -= table.entries.keys()
             deleted = {**dict.fromkeys(gone, end), **answers.deleted_of(table)}
         theirs = answers.topics_of(table)
@@ -405,7 +405,7 @@ class MetadataFollower:
 
     def _copy_groups(self, now: Following) -> answers.Steps[None]:
         """Copy the groups, their bans and deletions."""
-        table = yield from answers.all_groups()
+        table = yield from answers.request_all_groups()
         groups = self._broker.groups
         mine, version = groups.all_groups(), groups.data_version
         before = self._known_before(now, now.groups, table, version, mine) - groups.only_here
@@ -488,7 +488,7 @@ class MetadataFollower:
         response = yield new_request(RequestCode.GET_TIMER_CHECK_POINT)
         if response.code != ResponseCode.SUCCESS:
             return
-        theirs = answers.timer_checkpoint(response, self._now_ms)
+        theirs = answers.read_timer_checkpoint(response, self._now_ms)
         if timers.is_behind_master(theirs):
             end = yield from answers.log_end()
             timers.adopt_checkpoint(theirs, end)
@@ -503,7 +503,7 @@ class MetadataFollower:
         self._broker.request_modes.adopt_modes(members)
         if VERSION in members:
             self._broker.assignments.kept.adopt_rows(shares)
-            now.shares = bodies.text(members, VERSION)
+            now.shares = bodies.read_text(members, VERSION)
 
     # Deleted topics
 

@@ -36,7 +36,7 @@ class ConfigRequests:
         self._broker = broker
         self._version = DataVersion(timestamp=broker.started_ms)
 
-    def get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    def query_config(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 26: all keys in `key=value` lines, except credentials; the version of the
         configuration is in the header as JSON."""
         header = GetBrokerConfigResponse(bodies.encode_json(self._version.to_json()).decode())
@@ -116,7 +116,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     yet."""
     requests = ConfigRequests(broker)
     table.add(RequestCode.UPDATE_BROKER_CONFIG, requests.update_config)
-    table.add(RequestCode.GET_BROKER_CONFIG, requests.get)
+    table.add(RequestCode.GET_BROKER_CONFIG, requests.query_config)
     table.add(RequestCode.GET_BROKER_RUNTIME_INFO, partial(_runtime_info, broker))
     table.add(RequestCode.VIEW_BROKER_STATS_DATA, partial(_stats_data, broker))
 

@@ -273,9 +273,9 @@ def _delete_all(
             broker.offsets.reset_for_next_life(group, topic, count)
         broker.topics.delete(topic, now_ms)
         broker.statistics.forget_topic(topic)
-        go_on()
+        delete_next()
 
-    def go_on() -> None:
+    def delete_next() -> None:
         if left:
             # Retry topics are popped until they are deleted, so each deletion needs its own, later
             # time.
@@ -285,7 +285,7 @@ def _delete_all(
         else:
             broker.saver.when_saved().then(saved)
 
-    go_on()
+    delete_next()
     return answered
 
 

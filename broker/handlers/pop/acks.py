@@ -25,7 +25,7 @@ from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import BadBody, as_object, object_in_steps, read_int64, text
+from turbopump.net.wire.bodies import BadBody, as_object, object_in_steps, read_int64, read_text
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
@@ -138,7 +138,7 @@ def _check_handle(
             f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset},"
             f" store:{low}~{high}",
         )
-    if _is_late(handle, now_ms):
+    if _has_become_visible(handle, now_ms):
         raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, LATE)
     if broker.pop.lives.is_former(header.topic, header.consumer_group, handle.pop_time_ms):
         raise PopRefused(
@@ -149,7 +149,7 @@ def _check_handle(
     return handle
 
 
-def _is_late(handle: PopHandle, now_ms: int) -> bool:
+def _has_become_visible(handle: PopHandle, now_ms: int) -> bool:
     """Whether the message's invisible time has ended, so that it is redelivered whatever the handle
     is used for. A message of an ordered pop is redelivered only by the next pop."""
     return not handle.is_ordered and handle.pop_time_ms + handle.invisible_ms <= now_ms
@@ -339,7 +339,7 @@ def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
     entries = members.get("acks")
     if not isinstance(entries, list) or not entries:
         return new_response(request, ResponseCode.NO_MESSAGE, "no acknowledgements")
-    broker_name = text(members, "brokerName")
+    broker_name = read_text(members, "brokerName")
     pending: list[Deferred[PutStatus]] = []
     for at, entry in enumerate(entries):
         if at % ACKS_PER_STEP == ACKS_PER_STEP - 1:
@@ -356,11 +356,11 @@ def _ack_entry(
     """Store the acknowledgements of a check point; resolves with their status, None for a queue
     that does not exist, as in RocketMQ, or for an invalid group name. Raises BadBody."""
     try:
-        kind = RetryKind(text(entry, "r", RetryKind.NORMAL.value))
+        kind = RetryKind(read_text(entry, "r", RetryKind.NORMAL.value))
     except ValueError:
         raise BadBody("r is not 0, 1 or 2") from None
-    group = text(entry, "c")
-    topic = kind.topic_of(text(entry, "t"), group)
+    group = read_text(entry, "c")
+    topic = kind.topic_of(read_text(entry, "t"), group)
     parts = [read_int64(entry, name) for name in ("so", "pt", "it", "rq")]
     handle = " ".join(map(str, parts))
     queue_id = read_int64(entry, "q")
@@ -374,7 +374,7 @@ def _ack_entry(
         return None  # the former life's messages are deleted
     if given.is_ordered and broker.pop.is_acting:
         return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
-    if _is_late(given, now_ms):
+    if _has_become_visible(given, now_ms):
         return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
     offsets = _acked_offsets_of(entry, given.start)
     _count_acked(broker, group, topic, given, len(offsets))
@@ -396,7 +396,7 @@ def _ack_entry(
 def _acked_offsets_of(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
     """Return the queue offsets in the entry's bit set, counted from `start`. Raises BadBody."""
     try:
-        bits = base64.b64decode(text(entry, "b"), validate=True)
+        bits = base64.b64decode(read_text(entry, "b"), validate=True)
     except (binascii.Error, ValueError):
         raise BadBody("b is not base64") from None
     if len(bits) > 8 * MESSAGES_MAX:

@@ -28,7 +28,7 @@ from turbopump.net.wire.bodies import (
     read_int64,
     read_list,
     read_table,
-    text,
+    read_text,
 )
 from turbopump.net.wire.heartbeat import BROADCASTING, CONSUME_ACTIVELY
 from turbopump.net.wire.queues import MessageQueue
@@ -166,7 +166,7 @@ def ha_status(address: str, body: bytes) -> HaStatus:
         address,
         is_master=False,
         log_end=read_int64(client, "maxOffset"),
-        master_address=text(client, "masterAddr"),
+        master_address=read_text(client, "masterAddr"),
         bytes_per_second=read_int64(client, "transferredByteInSecond"),
         last_read_ms=read_int64(client, "lastReadTimestamp"),
         last_write_ms=read_int64(client, "lastWriteTimestamp"),
@@ -177,7 +177,7 @@ def ha_status(address: str, body: bytes) -> HaStatus:
 def _ha_replica(value: object) -> HaReplica:
     members = as_object(value)
     return HaReplica(
-        address=text(members, "addr"),
+        address=read_text(members, "addr"),
         acked=read_int64(members, "slaveAckOffset"),
         diff=read_int64(members, "diff"),
         bytes_per_second=read_int64(members, "transferredByteInSecond"),
@@ -198,8 +198,8 @@ def broker_epochs(address: str, body: bytes) -> BrokerEpochs:
     if spans:  # the last epoch is still open: its end is sent as the largest possible number
         spans[-1] = replace(spans[-1], end=log_end)
     return BrokerEpochs(
-        cluster=text(members, "clusterName"),
-        broker_name=text(members, "brokerName"),
+        cluster=read_text(members, "clusterName"),
+        broker_name=read_text(members, "brokerName"),
         address=address,
         broker_id=read_int64(members, "brokerId"),
         log_end=log_end,
@@ -227,10 +227,10 @@ class Connections:
         members = load_object(body)
         connections = read_list(members, "connectionSet", as_object)
         return cls(
-            [text(connection, "clientId") for connection in connections],
+            [read_text(connection, "clientId") for connection in connections],
             [read_int64(connection, "version") for connection in connections],
-            text(members, "consumeType"),
-            text(members, "messageModel"),
+            read_text(members, "consumeType"),
+            read_text(members, "messageModel"),
             read_table(members, "subscriptionTable", SubscriptionData.from_json),
         )
 
@@ -263,9 +263,9 @@ def read_clients(body: bytes) -> list[ClientConnection]:
     GET_PRODUCER_CONNECTION_LIST, sorted by client id; raises BadBody."""
     found = [
         ClientConnection(
-            text(one, "clientId"),
-            text(one, "clientAddr"),
-            text(one, "language"),
+            read_text(one, "clientId"),
+            read_text(one, "clientAddr"),
+            read_text(one, "language"),
             version_name(read_int64(one, "version")),
         )
         for one in read_list(load_object(body), "connectionSet", as_object)
@@ -282,9 +282,9 @@ def consumer_clients(group: str, body: bytes) -> ConsumerClients:
         group,
         read_clients(body),
         {topic: data.sub_string for topic, data in sorted(subscriptions.items())},
-        text(members, "consumeType"),
-        text(members, "messageModel"),
-        text(members, "consumeFromWhere"),
+        read_text(members, "consumeType"),
+        read_text(members, "messageModel"),
+        read_text(members, "consumeFromWhere"),
     )
 
 

@@ -114,10 +114,10 @@ class Balancer:
             self._failures = 0
         removed = [queue for queue in self.queues if queue.topic not in topics]
         for queue in removed:
-            self._give_up(queue)
+            self._release_queue(queue)
         return balanced
 
-    async def keep_locks(self) -> None:
+    async def renew_locks_forever(self) -> None:
         """Renew the locks until cancelled: immediately, then every RENEW_MS, or RENEW_AGAIN_MS
         after a broker did not answer."""
         while True:
@@ -138,7 +138,7 @@ class Balancer:
                 runner.set_locked(asked_ms + LIVE_MS)
         for queue in refused & set(self.queues):
             logger.warning("the lock of %s went to another member", queue)
-            self._give_up(queue)
+            self._release_queue(queue)
         if refused:
             self.rebalance_soon()
         return len(granted) + len(refused) == len(queues)
@@ -158,7 +158,7 @@ class Balancer:
         """Give up a queue, commit `queue_offset` and take the queue again from there, all in the
         background (RESET_CONSUMER_CLIENT_OFFSET). A queue that is not consumed is ignored."""
         if queue in self._runners and queue not in self._releasing:
-            self._give_up(queue, move_to=queue_offset)
+            self._release_queue(queue, move_to=queue_offset)
 
     async def close(self, timeout_ms: int) -> None:
         """Stop pulling, wait up to `timeout_ms` for messages in flight, commit the offsets, unlock,
@@ -179,7 +179,7 @@ class Balancer:
         if self._membership.locks_queues:
             await self._locks.unlock_queues(self._runners)
         for runner in self._runners.values():
-            runner.process.give_up()
+            runner.process.stop_consuming()
         self._runners.clear()
         self._membership.running.clear()
 
@@ -208,7 +208,7 @@ class Balancer:
             wanted = share
             if instance.client_id not in members:
                 logger.warning("no broker of %s lists this consumer", topic)
-                self._give_up_unwanted(held, wanted)
+                self._release_unwanted(held, wanted)
                 return False
         return await self._change_locked(held, wanted)
 
@@ -240,7 +240,7 @@ class Balancer:
     ) -> bool:
         """Take and give up queues; an ordered consumer takes only queues that it can lock.
         Returns False if a queue could not be taken yet."""
-        new = self._give_up_unwanted(held, wanted)
+        new = self._release_unwanted(held, wanted)
         free = [queue for queue in new if queue not in self._releasing]
         if not self._membership.locks_queues:
             for queue in free:
@@ -252,13 +252,13 @@ class Balancer:
             self._start_queue(queue).set_locked(asked_ms + LIVE_MS)
         return len(granted) == len(new)
 
-    def _give_up_unwanted(
+    def _release_unwanted(
         self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
     ) -> list[MessageQueue]:
         """Give up the held queues that are not wanted; returns the queues to take."""
         removed, new = queue_changes(held, wanted)
         for queue in removed:
-            self._give_up(queue)
+            self._release_queue(queue)
         return new
 
     def _start_queue(self, queue: MessageQueue, start: QueueOffset | None = None) -> QueueRunner:
@@ -270,7 +270,7 @@ class Balancer:
         runner.task = self._tasks.spawn(runner.run(start), f"pull {queue}")
         return runner
 
-    def _give_up(self, queue: MessageQueue, move_to: QueueOffset | None = None) -> None:
+    def _release_queue(self, queue: MessageQueue, move_to: QueueOffset | None = None) -> None:
         """Stop consuming a queue; after its handler has ended, commit `move_to`, or else the
         acknowledged offset, and unlock."""
         runner = self._runners[queue]
@@ -279,9 +279,11 @@ class Balancer:
             runner.task.cancel()
         if runner.process.ordered:
             runner.process.forget_waiting()
-        self._tasks.spawn(self._give_up_slowly(runner, move_to), f"release {queue}")
+        self._tasks.spawn(self._release_after_handler(runner, move_to), f"release {queue}")
 
-    async def _give_up_slowly(self, runner: QueueRunner, move_to: QueueOffset | None) -> None:
+    async def _release_after_handler(
+        self, runner: QueueRunner, move_to: QueueOffset | None
+    ) -> None:
         """Wait for the queue's handler, commit its offset and unlock it."""
         queue = runner.queue
         logger.info("group %s gives up %s", self._membership.group, queue)
@@ -293,7 +295,7 @@ class Balancer:
                 except TimeoutError:
                     logger.warning("the handler of %s still runs", queue)
             offset = runner.process.commit_queue_offset if move_to is None else move_to
-            runner.process.give_up()
+            runner.process.stop_consuming()
             if runner.positioned or move_to is not None:
                 await self._membership.offsets.commit({queue: offset}, confirmed=True)
             if runner.process.ordered and move_to is None:

@@ -229,7 +229,7 @@ class Consumer(ClientLifetime):
         overdue = self._delivery.send_back_overdue
         self._background.run_every(OVERDUE_CHECK_MS, overdue, "overdue check")
         if self._membership.locks_queues:
-            self._background.spawn(self._balancer.keep_locks(), "lock renewal")
+            self._background.spawn(self._balancer.renew_locks_forever(), "lock renewal")
 
     async def close(self) -> None:
         """Leave the group: wait for running handlers (up to close_timeout_ms, then they are

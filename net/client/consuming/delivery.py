@@ -166,7 +166,7 @@ class Delivery:
         elif await self._membership.retries.send_back(message, delay_level):
             process.ack(message, self._membership.instance.now_ms())
         else:
-            self._put_back(process, message, RESEND_FAILED_MS)
+            self._put_back_after(process, message, RESEND_FAILED_MS)
 
     async def send_back_overdue(self) -> None:
         """Send back messages that are in a handler for longer than consume_timeout_ms; the handler
@@ -245,9 +245,11 @@ class Delivery:
                 return
         else:
             message.reconsume_times += 1
-        self._put_back(process, message, options.suspend_ms)
+        self._put_back_after(process, message, options.suspend_ms)
 
-    def _put_back(self, process: ProcessQueue, message: ReceivedMessage, pause_ms: int) -> None:
+    def _put_back_after(
+        self, process: ProcessQueue, message: ReceivedMessage, pause_ms: int
+    ) -> None:
         """Make the message wait again, and hand out the queue's messages after `pause_ms`."""
         process.put_back(message, self._membership.instance.steady_ms() + pause_ms)
 

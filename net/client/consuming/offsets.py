@@ -156,7 +156,7 @@ class BrokerOffsets:
             *(self._commit_offset(queue, offset, confirmed) for queue, offset in offsets.items())
         )
 
-    async def commit_one(
+    async def commit_offset(
         self, queue: MessageQueue, offset: QueueOffset, *, confirmed: bool = True
     ) -> None:
         """Commit an offset, that of the next message to consume; `confirmed` waits for the broker's
@@ -176,7 +176,7 @@ class BrokerOffsets:
     ) -> None:
         """Commit an offset; a failure is logged."""
         try:
-            await self.commit_one(queue, offset, confirmed=confirmed)
+            await self.commit_offset(queue, offset, confirmed=confirmed)
         except (ClientError, RemotingError) as error:
             logger.warning("offset %d of %s was not committed: %s", offset, queue, error)
 

@@ -251,7 +251,7 @@ class PopConsumer(ClientLifetime):
                 await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
             finally:
                 self._free_room(place, asked - len(found))
-            self._hand_over(place, found)
+            self._start_handlers(place, found)
 
     def _room_at(self, place: PopPlace) -> int:
         """The number of messages that may still be requested from a place.
@@ -262,7 +262,7 @@ class PopConsumer(ClientLifetime):
         part = max(1, 2 * self._options.concurrency // max(1, len(self._loops)))
         return part - self._requested[place]
 
-    def _hand_over(self, place: PopPlace, found: Sequence[ReceivedMessage]) -> None:
+    def _start_handlers(self, place: PopPlace, found: Sequence[ReceivedMessage]) -> None:
         """Start handlers for popped messages; ordered messages of a queue share one."""
         until_ms = self._instance.steady_ms() + self._options.invisible_ms
         if not self._options.ordered:

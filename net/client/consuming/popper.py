@@ -288,7 +288,7 @@ class Popper:
         starts = read_start_offsets(result.start_offset_info or "")
         counts = read_order_counts(result.order_count_info or "")
         for message in received.messages:
-            self._give_handle(message, result, starts)
+            self._add_handle(message, result, starts)
             of_queue = counts.get((message.queue_id, None), 0)
             at = QueueOffset(message.queue_offset)
             message.reconsume_times += counts.get((message.queue_id, at), of_queue)
@@ -313,7 +313,7 @@ class Popper:
                 )
         return wanted
 
-    def _give_handle(
+    def _add_handle(
         self,
         message: ReceivedMessage,
         result: PopMessageResponse,

@@ -218,7 +218,7 @@ class ProcessQueue:
             self._subtract_message(message)
         self._waiting.clear()
 
-    def give_up(self) -> None:
+    def stop_consuming(self) -> None:
         """Give up the queue: hand out no message and count no acknowledgement (`ack` and `put_back`
         return False); `totals` no longer has its messages. Dropping twice does nothing."""
         if self.dropped:

@@ -217,7 +217,7 @@ class PullConsumer(ClientLifetime):
         for queue in queues:
             if queue not in self._assigned:
                 self._assigned[queue] = _ReadAhead()
-                self._read_on(queue, None)
+                self._start_reading(queue, None)
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Discard the messages read ahead of an assigned queue and continue reading it at a queue
@@ -225,7 +225,7 @@ class PullConsumer(ClientLifetime):
         self._read_ahead_of(queue)
         self._stop_reading(queue)
         self._assigned[queue] = _ReadAhead()
-        self._read_on(queue, QueueOffset(queue_offset))
+        self._start_reading(queue, QueueOffset(queue_offset))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """`seek` to the oldest stored message; also raises BrokerError, RemotingError."""
@@ -292,7 +292,7 @@ class PullConsumer(ClientLifetime):
                 if ahead.position is not None
             }
         for queue, queue_offset in offsets.items():
-            await self._offsets.commit_one(queue, QueueOffset(queue_offset))
+            await self._offsets.commit_offset(queue, QueueOffset(queue_offset))
 
     def _read_aheads(self) -> Collection[_ReadAhead]:
         """Return the read-ahead of each assigned queue."""
@@ -329,7 +329,7 @@ class PullConsumer(ClientLifetime):
         if task is not None:
             task.cancel()
 
-    def _read_on(self, queue: MessageQueue, start: QueueOffset | None) -> None:
+    def _start_reading(self, queue: MessageQueue, start: QueueOffset | None) -> None:
         """Start the task that reads a queue from `start`, None: from its start position."""
         ahead = self._assigned[queue]
         ahead.task = self._tasks.spawn(self._read(queue, ahead, start), f"read {queue}")

@@ -107,7 +107,7 @@ class QueueRunner:
             try:
                 pulled = await self._pull_once()
                 for message, error in pulled.unreadable:
-                    await self._set_aside(message, error)
+                    await self._skip_unreadable(message, error)
             except FAILURES as error:
                 failures += 1
                 await self._recover_from(error, failures)
@@ -181,7 +181,7 @@ class QueueRunner:
             membership.rates.count_pulled(self.queue.topic, len(pulled.messages), took_ms, end_ms)
         return pulled
 
-    async def _set_aside(self, message: ReceivedMessage, error: Exception) -> None:
+    async def _skip_unreadable(self, message: ReceivedMessage, error: Exception) -> None:
         """Skip a message whose body cannot be read: it must not block later messages.
 
         The message is sent back to the broker if that is possible: another member may be able to
@@ -223,7 +223,7 @@ class QueueRunner:
         if self.process.ordered:
             self.process.forget_waiting()
             await self.wait_until_drained()
-        self.process.give_up()
+        self.process.stop_consuming()
         self._begin_at(queue_offset)
         self.committed = queue_offset
         await self._membership.offsets.commit({self.queue: queue_offset}, confirmed=True)

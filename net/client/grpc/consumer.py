@@ -96,7 +96,7 @@ class GrpcConsumer:
             text = f"invisible_ms is {invisible_ms}; gRPC hides for {INVISIBLE_MIN_MS} at least"
             raise InvalidArgument(text)
         if set(self.subscriptions) != self._sent_topics:
-            await self._session.sync()
+            await self._session.send_settings()
         places = [
             (topic, queue)
             for topic in list(self.subscriptions)
@@ -116,7 +116,9 @@ class GrpcConsumer:
             "long_polling_timeout": time_of(wait_ms),
         }
         try:
-            found = await self._session.ask_many("ReceiveMessage", request, wait_ms + REQUEST_MS)
+            found = await self._session.call_streaming(
+                "ReceiveMessage", request, wait_ms + REQUEST_MS
+            )
             return self._read_messages(found, queue.broker.name)
         except Exception:
             self._routes.pop(topic, None)

@@ -182,7 +182,7 @@ class GrpcProducer:
         accepts the message all the same."""
         if topic not in self._topics and len(self._topics) < TOPICS_MAX:
             self._topics[topic] = None
-            self._session.sync_soon()
+            self._session.send_settings_soon()
 
     def _make_settings(self) -> Any:
         """Return the message Settings with the topics sent to."""

@@ -103,7 +103,7 @@ class EndpointSession:
             self.address, self._make_tls_context(), self.options.connect_timeout_ms
         )
         try:
-            await self.sync()
+            await self.send_settings()
         except BaseException:
             await self._disconnect()
             raise
@@ -125,7 +125,7 @@ class EndpointSession:
         self._tasks, self._will_send = TaskSet(), False
         self._channel = self._stream = self._answered = None
 
-    async def sync(self) -> None:
+    async def send_settings(self) -> None:
         """Send the settings, over a new stream if no stream is open, and wait for the answer, up to
         the option `timeout_ms`. Raises BrokerError if the server refuses them, RemotingError,
         ClientClosed. An answer does not name its settings, so the lock admits a single exchange at
@@ -134,7 +134,7 @@ class EndpointSession:
             self._will_send = False
             await self._send_settings()
 
-    def sync_soon(self) -> None:
+    def send_settings_soon(self) -> None:
         """Send the settings in the background; a failure is logged. Calls before they are sent
         count as a single call; unless started, nothing is sent."""
         if not self._will_send and self.is_running:
@@ -154,7 +154,7 @@ class EndpointSession:
     async def _sync_or_log(self) -> None:
         """Send the settings; a failure is logged."""
         try:
-            await self.sync()
+            await self.send_settings()
         except (ClientError, RemotingError) as error:
             logger.info("%s did not accept new settings: %s", self.address, error)
 
@@ -197,7 +197,9 @@ class EndpointSession:
         self.check_status(response.status, fine)
         return response
 
-    async def ask_many(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[Any]:
+    async def call_streaming(
+        self, name: str, request: dict[str, Any], timeout_ms: int
+    ) -> list[Any]:
         """Call `name` like `call_successfully` and return all messages of its streamed answer, in
         order, when it has ended; a status inside of a message is not checked. Raises RemotingError
         without an answer, BrokerError if gRPC itself reports an error, ClientClosed unless
@@ -300,7 +302,7 @@ class EndpointSession:
             if not self.is_running:
                 return
             try:
-                await self.sync()
+                await self.send_settings()
                 return
             except (ClientError, RemotingError) as error:
                 logger.info("no stream of settings to %s: %s", self.address, error)

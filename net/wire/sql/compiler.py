@@ -250,7 +250,7 @@ class _Compiler:
                 self._program.add(kernel.NOT)
                 self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
             elif operand.is_number:
-                self._program.take_back(operand.start)
+                self._program.remove_ops_from(operand.start)
                 self._operands.append(self._write_negated(operand))
             else:
                 self._program.add(kernel.NEGATE)
@@ -386,8 +386,8 @@ class _Compiler:
         if left.kind is _Kind.TRUTH and right.kind is _Kind.CONSTANT:
             raise SqlError(f"{_operand_text(left)} cannot be compared with {_operand_text(right)}")
         if left.kind is _Kind.PROPERTY and right.compare >= 0:
-            self._program.take_back(right.start)
-            self._program.take_back(left.start)
+            self._program.remove_ops_from(right.start)
+            self._program.remove_ops_from(left.start)
             self._program.add(right.compare, name=str(left.value), operand=right.operand)
         else:
             self._program.add(kernel.COMPARE, flag=kernel.EQUAL)
@@ -410,8 +410,8 @@ class _Compiler:
         """Write one op for a comparison with a number; it replaces all ops from `start`, if
         given."""
         if start is not None:
-            self._program.take_back(max(name.start, number.start))
-            self._program.take_back(start)
+            self._program.remove_ops_from(max(name.start, number.start))
+            self._program.remove_ops_from(start)
         self._program.add(
             number.compare, flag=relation, name=str(name.value), operand=number.operand
         )
@@ -452,7 +452,7 @@ class _Compiler:
         if not members or self._word.kind != ")":
             raise self._unexpected_word()
         self._take_word()
-        self._program.take_back(operand.start)
+        self._program.remove_ops_from(operand.start)
         self._program.add_list(members, flag=int(negates), name=str(operand.value))
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
@@ -466,7 +466,7 @@ class _Compiler:
         if wanted:
             self._program.add(op, flag=int(negates), operand=self._program.text(wanted))
         else:  # with and without NOT: RocketMQ does not read the operand for an empty text
-            self._program.take_back(operand.start)
+            self._program.remove_ops_from(operand.start)
             self._program.add(kernel.BOOLEAN)
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
@@ -490,9 +490,9 @@ class _Compiler:
         if not negates and _is_above(low, high):
             raise SqlError(f"BETWEEN asks for two values in order, not {low.value}, {high.value}")
         if value.kind is _Kind.PROPERTY and low.is_number and high.is_number:
-            program.take_back(high.start)
-            program.take_back(low.start)
-            program.take_back(value.start)
+            program.remove_ops_from(high.start)
+            program.remove_ops_from(low.start)
+            program.remove_ops_from(value.start)
             first, second = kernel.GREATER_EQUAL, kernel.LESS_EQUAL
             if negates:
                 first, second = kernel.LESS, kernel.GREATER

@@ -66,7 +66,7 @@ class Program:
         self._lists.append(sorted(members, key=lambda member: (len(member), member)))
         self.add(kernel.IN, flag=flag, name=name, arg=len(members), operand=_WHOLE.pack(number))
 
-    def take_back(self, number: int) -> None:
+    def remove_ops_from(self, number: int) -> None:
         """Remove the ops from `number` on; together they must push a single value."""
         if number < len(self._ops):
             del self._ops[number:]

@@ -85,7 +85,7 @@ class ClusterMembers:
         table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self._forward_to_member)
         table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._forward_to_member)
 
-    def leave_all(self) -> None:
+    def unregister_all(self) -> None:
         """Unregister all clients at the brokers, because the proxy stops; returns before the
         responses (see BrokerCalls.held)."""
         for client_id in list(self._of_client):

@@ -33,7 +33,7 @@ class FollowedNames:
         self._task: asyncio.Task[None] | None = None
         self._complained = ""
 
-    async def look_up(self) -> None:
+    async def resolve_names(self) -> None:
         """Look the name servers' names up by DNS once, with a time limit, if that is configured; an
         error leaves the list as it is."""
         await self._lookup.look_up()

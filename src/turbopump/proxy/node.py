@@ -81,7 +81,7 @@ class ProxyNode:
         assert self._server is not None, "it was built"
         host, port = config.bind_address, config.grpc_server_port
         try:
-            await self._names.look_up()
+            await self._names.resolve_names()
             try:
                 self._port = await self._server.start(host, port)
             except OSError as error:
@@ -117,7 +117,7 @@ class ProxyNode:
 
     async def _unregister(self) -> None:
         """Unregister at the brokers; waits up to LEAVE_S."""
-        self._members.leave_all()
+        self._members.unregister_all()
         until = self._loop.time() + LEAVE_S
         while self._calls.held and self._loop.time() < until:
             await asyncio.sleep(0.01)

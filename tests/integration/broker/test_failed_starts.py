@@ -180,7 +180,7 @@ STEPS: list[tuple[Callable[[Path], Node], str]] = [
     *(
         (proxy, f"proxy.node:{step}")
         for step in (
-            "FollowedNames.look_up",
+            "FollowedNames.resolve_names",
             "GrpcServer.start",
             "Messaging.start",
             "ProxyNode._tick",

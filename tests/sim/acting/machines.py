@@ -282,7 +282,7 @@ class Member(BrokerMachine):
         if self.context is not context:
             return
         if isinstance(response, Command):
-            self.registration.take_response(response, self.clock.wall_ms)
+            self.registration.apply_response(response, self.clock.wall_ms)
         else:
             self._registered_ms = self.clock.now_ms - REGISTER_MS + RETRY_MS
 

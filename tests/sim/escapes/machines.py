@@ -54,7 +54,9 @@ class EscapingMember(Member):
         if now_ms - self._delay_ms >= SAVE_MS:
             self._delay_ms = now_ms
             context.delay.begin_save()
-        self.parts.save_table(DELAY_FILE, context.delay.take_save, context.delay.save_failed)
+        self.parts.save_table(
+            DELAY_FILE, context.delay.take_unsaved_content, context.delay.save_failed
+        )
         context.pop.step(self.clock.wall_ms)
         super().on_tick(now_ms)
 

@@ -59,17 +59,17 @@ def a_master_delivers_all_timers_again(patch: Patch) -> None:
     def take(self: Timers, checkpoint: TimerCheckpoint) -> None:
         pass
 
-    patch.setattr(Timers, "take_newer", take)
+    patch.setattr(Timers, "adopt_newer", take)
 
 
 def a_restart_begins_anew(patch: Patch) -> None:
     """A replica does not save its progress of escaped messages."""
-    take = DelayedMessages.take_save
+    take = DelayedMessages.take_unsaved_content
 
     def of_masters(self: DelayedMessages) -> object:
         return None if self.durable.versions.following else take(self)
 
-    patch.setattr(DelayedMessages, "take_save", of_masters)
+    patch.setattr(DelayedMessages, "take_unsaved_content", of_masters)
 
 
 def check_points_and_acknowledgements_escape_to_different_masters(patch: Patch) -> None:

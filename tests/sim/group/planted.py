@@ -120,7 +120,7 @@ def _granted(self: ControllerRequests, connection: int, request: Command) -> Def
 
 def nobody_looks_for_dead_masters(patch: Patch) -> None:
     """R33: no master is elected when the present one is dead."""
-    patch.setattr(elections, "look_after", lambda *args, **options: None)
+    patch.setattr(elections, "decide_without_request", lambda *args, **options: None)
 
 
 def any_set_is_agreed_to(patch: Patch) -> None:

@@ -160,7 +160,7 @@ class CarriedParts:
         context.waiting.step(now_ms)
         delay = context.delay
         delay.begin_save()
-        self._parts.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
+        self._parts.save_table(DELAY_FILE, delay.take_unsaved_content, delay.save_failed)
 
     def close(self) -> None:
         """Save progress after the store was closed."""

@@ -64,7 +64,7 @@ def silent_member_does_not_count(patch: Patch) -> None:
 def queues_counted_up_to_confirm(patch: Patch) -> None:
     """R08: a new master gives out queue offsets of messages that are in its log, but that no reader
     was shown yet."""
-    patch.setattr(LogDispatcher, "count_on", lambda self, log_end: None)
+    patch.setattr(LogDispatcher, "advance_next_offsets", lambda self, log_end: None)
 
 
 def cut_at_the_confirmed(patch: Patch) -> None:

@@ -44,13 +44,13 @@ def _leads(self: service.PopService) -> bool:
 
 def what_is_revived_is_not_noted(patch: Patch) -> None:
     """Only the saved progress shows which messages were revived (as in RocketMQ)."""
-    revive_one = ReviveQueue._revive_one
+    revive_one = ReviveQueue._revive_message
 
     def silent(self: ReviveQueue, *arguments: object) -> bool:
         revive_one(self, *arguments)
         return False
 
-    patch.setattr(ReviveQueue, "_revive_one", silent)
+    patch.setattr(ReviveQueue, "_revive_message", silent)
 
 
 def offsets_are_committed_before_check_points_are_safe(patch: Patch) -> None:
@@ -135,7 +135,7 @@ def handles_of_a_former_life_acknowledge(patch: Patch) -> None:
 
 def recovery_ends_at_the_gaps_of_a_filter(patch: Patch) -> None:
     """Check points begin at their first message, not where the filter began to pass over some."""
-    patch.setattr(OutstandingPops, "take_origin", lambda self, queue, start: start)
+    patch.setattr(OutstandingPops, "take_check_point_start", lambda self, queue, start: start)
 
 
 def revive_queues_beyond_a_lower_number_are_not_read(patch: Patch) -> None:

@@ -31,7 +31,7 @@ def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
     """A replica receives and trusts the progress of deliveries before it has the deliveries
     themselves.
     """
-    take = DurableProgress._take_if_covered
+    take = DurableProgress._adopt_if_covered
 
     def settle(self: DurableProgress[Any]) -> None:
         if self._candidate is not None:
@@ -41,7 +41,7 @@ def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
         return take(self, LogOffset(1 << 62))
 
     patch.setattr(DurableProgress, "settle_candidate", settle)
-    patch.setattr(DurableProgress, "_take_if_covered", takes)
+    patch.setattr(DurableProgress, "_adopt_if_covered", takes)
 
 
 def a_new_master_begins_at_its_own_time(patch: Patch) -> None:

@@ -98,7 +98,7 @@ def levels_are_saved_before_their_deliveries(patch: Patch) -> None:
     def take_save(self: DelayedMessages) -> dict[str, Any] | None:
         return self._to_json(self.durable.current)
 
-    patch.setattr(DelayedMessages, "take_save", take_save)
+    patch.setattr(DelayedMessages, "take_unsaved_content", take_save)
 
 
 def recalls_are_passed_over(patch: Patch) -> None:

@@ -159,7 +159,9 @@ class Leader:
         return self.take(registration.decide_clean(self.tables, header, self.live))
 
     def look(self) -> Decision | None:
-        decision = elections.look_after(self.tables, NAME, self.live, unclean=self.unclean)
+        decision = elections.decide_without_request(
+            self.tables, NAME, self.live, unclean=self.unclean
+        )
         return None if decision is None else self.take(decision)
 
 

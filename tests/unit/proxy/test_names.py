@@ -36,7 +36,7 @@ class Followed:
     async def look(self) -> None:
         await self.names.read()
         self.names.stop()
-        await self.names.look_up()
+        await self.names.resolve_names()
 
 
 @pytest.fixture

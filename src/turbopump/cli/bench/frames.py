@@ -175,7 +175,7 @@ def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, 
     its length field includes the `body` bytes that follow the frame."""
     code = RequestCode.SEND_BATCH_MESSAGE if shape.batch > 1 else RequestCode.SEND_MESSAGE_V2
 
-    def make(parts: Parts) -> bytes:
+    def encode_send(parts: Parts) -> bytes:
         header = SendMessageRequestV2(
             producer_group=shape.group,
             topic=queue.topic,
@@ -195,7 +195,7 @@ def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, 
         return (len(frame) - LENGTH_SIZE + body).to_bytes(LENGTH_SIZE, "big") + frame[LENGTH_SIZE:]
 
     widths = (queue.topic, queue.broker_name, str(queue.queue_id), str(tag))
-    return templates.add(shape.codec, ("send", *map(len, widths)), make)
+    return templates.add(shape.codec, ("send", *map(len, widths)), encode_send)
 
 
 def add_pull(
@@ -204,7 +204,7 @@ def add_pull(
     """Add the frame of a pull of at most `count` messages, and return its row number; with `follow`
     the broker may hold it until messages arrive."""
 
-    def make(parts: Parts) -> bytes:
+    def encode_pull(parts: Parts) -> bytes:
         header = PullMessageRequest(
             consumer_group=group,
             topic=queue.topic,
@@ -222,7 +222,7 @@ def add_pull(
         return _encode_frame(new_request(RequestCode.PULL_MESSAGE, header), codec, parts)
 
     widths = (queue.topic, queue.broker_name, str(queue.queue_id))
-    return templates.add(codec, ("pull", *map(len, widths)), make)
+    return templates.add(codec, ("pull", *map(len, widths)), encode_pull)
 
 
 def _encode_frame(command: Command, codec: Codec, parts: Parts) -> bytes:

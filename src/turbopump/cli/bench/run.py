@@ -110,7 +110,7 @@ def _wait_for_end(thread: _Runner, load: Load, watch: Watch, links: Links) -> No
     shown_s = time.monotonic()
     try:
         while not thread.finished.wait(LOOK_S):
-            links.look_after(load)
+            links.maintain_connections(load)
             if time.monotonic() - shown_s >= WATCH_S:
                 shown_s = time.monotonic()
                 watch(load)

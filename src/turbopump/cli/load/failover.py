@@ -87,7 +87,7 @@ class Links:
         for link in self._all:
             link.made.close()
 
-    def look_after(self, load: Load) -> None:
+    def maintain_connections(self, load: Load) -> None:
         """Reconnect lost connections at their brokers' current addresses, and after SILENT_S
         without an acknowledgement drop connections to former addresses. Call it every LOOK_S while
         the load runs; it blocks for route queries then."""

@@ -130,11 +130,11 @@ def test_an_item_sent_before_its_pause_ended_is_not_sent_twice() -> None:
     sends = Sends()
     window = sends.window()
     window.start(1)
-    assert window.is_out(1)
+    assert window.is_unanswered(1)
     sends.answer(1, None)
-    assert not window.is_out(1)
+    assert not window.is_unanswered(1)
     window.send(1)
-    assert window.is_out(1)
+    assert window.is_unanswered(1)
     sends.now_ms += LAST_PAUSE_MS
     window.resend_failed(10)
     assert len(sends.sent) == 2

@@ -41,7 +41,7 @@ def clean(world: Any) -> int:
     for _ in range(10):
         world.pass_time(1_000, step_ms=500)
         world.broker.delay.begin_save()
-        world.broker.delay.take_save()
+        world.broker.delay.take_unsaved_content()
     look_at_waiting(world.broker.waiting)
     return delete_expired(world.broker.store, int(time.time() * 1_000) + 80 * HOUR_MS)
 

@@ -339,7 +339,7 @@ def stopping(member: Member, group: Group) -> tuple[Deferred[None], LeadershipHa
 
 def nobody_reigns(member: Member, epoch: int) -> None:
     """Answer a lookup: the group has no master."""
-    member.membership.look_soon()
+    member.membership.read_state_soon()
     member.pass_time()
     if CODES.CONTROLLER_GET_REPLICA_INFO in member.script.codes():
         member.info(word(epoch, None, {1}))

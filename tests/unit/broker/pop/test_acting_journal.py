@@ -155,7 +155,7 @@ def test_notes_go_from_broker_to_broker_once(others: Callable[[], ActingJournal]
     master.forget_notes(count)
     moved(giver, master)
     assert len(master) == 0, "nor when it is in the log"
-    giver.drop_taken_over(7)
+    giver.forget_taken_over_notes(7)
     assert len(giver) == 2 * PAGE + 1, "that master has not asked here"
 
 
@@ -165,12 +165,12 @@ def test_a_replica_forgets_notes_its_master_has_read(others: Callable[[], Acting
     moved(giver, master, 7)
     giver.add_check_point(point(9), 0, NOW_MS)
     giver.add_ack(ack(point(0), 0), 900, 0, NOW_MS)
-    giver.drop_taken_over(7)
+    giver.forget_taken_over_notes(7)
     assert [note.key.start for note in giver.all_notes()] == [9, 0], "later notes are news"
-    giver.drop_taken_over(7)
+    giver.forget_taken_over_notes(7)
     assert len(giver) == 2
     moved(giver, master, 8)
-    giver.drop_taken_over(8)
+    giver.forget_taken_over_notes(8)
     assert len(giver) == 0
     assert len(master) == 2
 

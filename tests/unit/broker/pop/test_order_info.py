@@ -96,7 +96,7 @@ def test_the_file_is_rocketmqs_and_is_read_again(config_files: ConfigFiles) -> N
     given(batches, 7_000, 10, 12, attempt="b")
     batches.hide_message(*QUEUE, QueueOffset(12), 7_000, 9_000)
     batches.ack(*QUEUE, QueueOffset(10), 7_000)
-    content = batches.take_save()
+    content = batches.take_unsaved_content()
     assert content == {
         "table": {
             "T@g": {
@@ -113,7 +113,7 @@ def test_the_file_is_rocketmqs_and_is_read_again(config_files: ConfigFiles) -> N
             }
         }
     }
-    assert batches.take_save() is None
+    assert batches.take_unsaved_content() is None
     config_files.save("consumerOrderInfo.json", content)
     again = OrderedBatches(config_files)
     again.load()

@@ -61,7 +61,7 @@ def server() -> NameServerState:
 
 def register(server: NameServerState, now_ms: int, ok: bool = True) -> Work | None:
     """Run a round: take the due registration and answer it."""
-    work = server.take_due(now_ms)
+    work = server.take_due_registration(now_ms)
     if work is not None:
         server.apply_outcome(
             work, RegistrationOutcome.TAKEN if ok else RegistrationOutcome.REFUSED, now_ms
@@ -76,19 +76,19 @@ def test_full_at_start_and_every_period(server: NameServerState) -> None:
 
 
 def test_one_request_at_a_time(server: NameServerState) -> None:
-    work = server.take_due(0)
+    work = server.take_due_registration(0)
     assert work is not None
     server.note_changed(["T"], 10)
-    assert server.take_due(20) is None
+    assert server.take_due_registration(20) is None
     server.apply_outcome(work, RegistrationOutcome.TAKEN, 30)
-    assert server.take_due(30) == Work(False, ["T"])
+    assert server.take_due_registration(30) == Work(False, ["T"])
 
 
 def test_changed_topic_goes_alone_once_the_broker_is_known(server: NameServerState) -> None:
     register(server, 0)
     result = server.note_changed(["T"], 100)
     server.note_changed(["T", "U"], 100)
-    work = server.take_due(100)
+    work = server.take_due_registration(100)
     assert work == Work(False, ["T", "U"])
     assert not result.done
     server.apply_outcome(work, RegistrationOutcome.TAKEN, 120)
@@ -96,12 +96,14 @@ def test_changed_topic_goes_alone_once_the_broker_is_known(server: NameServerSta
 
 
 def test_before_the_first_success_everything_is_sent(server: NameServerState) -> None:
-    work = server.take_due(0)
+    work = server.take_due_registration(0)
     assert work is not None
     server.apply_outcome(work, RegistrationOutcome.REFUSED, 0)
     server.note_changed(["T"], 100)
-    assert server.take_due(100) is None  # the registration failed just now: the retry is due at 500
-    assert server.take_due(500) == Work(True, ["T"])
+    assert (
+        server.take_due_registration(100) is None
+    )  # the registration failed just now: the retry is due at 500
+    assert server.take_due_registration(500) == Work(True, ["T"])
 
 
 def test_restarted_name_server_gets_everything_at_once(server: NameServerState) -> None:
@@ -117,7 +119,7 @@ def test_one_that_is_away_is_asked_each_second(server: NameServerState) -> None:
     register(server, 0)
     times = []
     for now_ms in range(30_000, 60_000, 100):
-        work = server.take_due(now_ms)
+        work = server.take_due_registration(now_ms)
         if work is not None:
             times.append(now_ms)
             server.apply_outcome(work, RegistrationOutcome.UNREACHED, now_ms)
@@ -176,12 +178,12 @@ def test_dead_name_server_is_not_waited_for(server: NameServerState) -> None:
 def test_silent_name_server_is_waited_for_a_while(server: NameServerState) -> None:
     register(server, 0)
     result = server.note_changed(["T"], 100)
-    assert server.take_due(100) is not None  # never answered
+    assert server.take_due_registration(100) is not None  # never answered
     late = server.note_changed(["U"], 200)
-    server.take_due(100 + MAX_WAIT_MS)
+    server.take_due_registration(100 + MAX_WAIT_MS)
     assert result.done
     assert not late.done
-    server.take_due(200 + MAX_WAIT_MS)
+    server.take_due_registration(200 + MAX_WAIT_MS)
     assert late.done
 
 
@@ -193,13 +195,13 @@ def test_many_changes_go_in_parts(server: NameServerState) -> None:
     assert not result.done
     assert register(server, 100) == Work(False, names[MAX_SINGLE_TOPICS:])
     assert result.done
-    assert server.take_due(100) is None
+    assert server.take_due_registration(100) is None
 
 
 def test_no_topic_named_means_all(server: NameServerState) -> None:
     register(server, 0)
     server.note_changed([], 100)
-    assert server.take_due(100) == Work(True, [])
+    assert server.take_due_registration(100) == Work(True, [])
 
 
 def saver_of(folder: Path) -> TableSaver:
@@ -275,10 +277,10 @@ def test_replica_registers_under_its_id_and_hears_of_its_master(tmp_path: Path) 
     assert (header.broker_id, header.ha_server_addr) == (2, "10.0.0.9:7000")
     leaves = read_header(UnRegisterBrokerRequest, registration.unregister_request().fields)
     assert leaves.broker_id == 2
-    assert registration.take_response(Command(0), 5)
+    assert registration.apply_response(Command(0), 5)
     assert notified == []
     fields = {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
-    assert registration.take_response(Command(0, fields=fields), 5)
+    assert registration.apply_response(Command(0, fields=fields), 5)
     assert notified == [("10.0.0.1:10911", "10.0.0.1:10912")]
 
 
@@ -332,12 +334,12 @@ def test_without_name_servers_nothing_waits(tmp_path: Path) -> None:
 def test_answer_may_name_ordered_topics(tmp_path: Path) -> None:
     registration, topics = make(tmp_path)
     response = Command(0, flag=1, body=b'{"table":{"T":"broker-a:4","Gone":"broker-a:1"}}')
-    assert registration.take_response(response, 5)
+    assert registration.apply_response(response, 5)
     known = topics.get("T")
     assert known is not None
     assert known.order
-    assert not registration.take_response(Command(1, flag=1, remark="no"), 5)
-    assert registration.take_response(Command(0, flag=1, body=b"junk"), 5)
+    assert not registration.apply_response(Command(1, flag=1, remark="no"), 5)
+    assert registration.apply_response(Command(0, flag=1, body=b"junk"), 5)
 
 
 def test_name_servers_may_change_while_the_broker_runs(tmp_path: Path) -> None:

@@ -193,15 +193,15 @@ def test_progress_is_saved_once_its_deliveries_are_on_disk(world: Any) -> None:
     world.broker.delay.step(world.now_ms)
     world.broker.delay.begin_save()
     world.broker.store.tick(world.now_ms)
-    assert world.broker.delay.take_save() is None
+    assert world.broker.delay.take_unsaved_content() is None
     world.disk.release()
     world.pass_time(11_000)
-    progress = world.broker.delay.take_save()
+    progress = world.broker.delay.take_unsaved_content()
     assert progress is not None
     assert dict(progress["offsetTable"]) == {1: 1}
-    assert world.broker.delay.take_save() is None
+    assert world.broker.delay.take_unsaved_content() is None
     world.broker.delay.begin_save()
-    assert world.broker.delay.take_save() is None
+    assert world.broker.delay.take_unsaved_content() is None
 
 
 def test_failed_save_is_tried_again(world: Any) -> None:
@@ -209,11 +209,11 @@ def test_failed_save_is_tried_again(world: Any) -> None:
     world.pass_time(1_100)
     world.broker.delay.begin_save()
     world.pass_time(11_000)
-    assert world.broker.delay.take_save() is not None
+    assert world.broker.delay.take_unsaved_content() is not None
     world.broker.delay.save_failed()
     world.broker.delay.begin_save()
     world.pass_time(1_000)
-    assert world.broker.delay.take_save() is not None
+    assert world.broker.delay.take_unsaved_content() is not None
 
 
 def test_progress_of_another_store_is_clamped(make_world: Callable[..., Any]) -> None:

@@ -151,9 +151,9 @@ def test_a_restart_does_not_repeat_deliveries(replica: Replica) -> None:
         replica.delayed(1, b"%d" % number)
     replica.pass_time(2_000)
     delay = replica.world.broker.delay
-    assert delay.take_save() is None, "not sooner than each interval"
+    assert delay.take_unsaved_content() is None, "not sooner than each interval"
     delay.begin_save()
-    saved = delay.take_save()
+    saved = delay.take_unsaved_content()
     assert saved is not None
     replica.world.files.save("delayOffset.json", saved)
     replica.world.broker.store.close(replica.world.now_ms)
@@ -172,14 +172,14 @@ def test_nothing_is_saved_that_was_not_delivered(replica: Replica) -> None:
     replica.pass_time(2_000)
     delay = replica.world.broker.delay
     delay.begin_save()
-    assert delay.take_save() is None
+    assert delay.take_unsaved_content() is None
     later, response = replica.others.waiting.pop(1)
     later.resolve(response)
     assert delay.copy_progress() == {}
     later, response = replica.others.waiting.pop(0)
     later.resolve(response)
     assert delay.copy_progress() == {1: 2}
-    saved = delay.take_save()
+    saved = delay.take_unsaved_content()
     assert saved is not None
     replica.world.files.save("delayOffset.json", saved)
     written = replica.world.files.load("delayOffset.json")

@@ -36,7 +36,7 @@ def clean(world: Any, hours: int = 80) -> int:
     for _ in range(20):
         world.pass_time(1_000, step_ms=500)
         world.broker.delay.begin_save()
-        world.broker.delay.take_save()
+        world.broker.delay.take_unsaved_content()
         now_ms = int(time.time() * 1_000) + hours * HOUR_MS
         removed += delete_expired(world.broker.store, now_ms)
     return removed

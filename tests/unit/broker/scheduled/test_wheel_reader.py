@@ -341,7 +341,7 @@ class Play:
 
     def _restart(self) -> None:
         """Let another broker lead for a moment: deliveries after the cursor are repeated."""
-        if self._restarts and not self._reader.is_late:
+        if self._restarts and not self._reader.is_reading_again:
             self._reader.forget_units()
             self._reader.begin_at(self._reader.cursor, self._tick)
 
@@ -354,7 +354,7 @@ class Play:
             due = reader.pop_unit()
             how = "now" if delivers_all else self._rng.choice(("now", "later", "refused"))
             if how == "refused":
-                reader.put_back(due)
+                reader.push_back_unit(due)
                 break
             self._out.append(due)
             if how == "now":
@@ -366,7 +366,7 @@ class Play:
             due = self._rng.choice(self._out)
             if self._rng.random() < 0.2:
                 self._out.remove(due)
-                self._reader.put_back(due)
+                self._reader.push_back_unit(due)
             else:
                 self._done(due)
 

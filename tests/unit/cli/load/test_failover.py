@@ -96,7 +96,7 @@ class World:
 
     def look(self, after_s: float = 0.02) -> None:
         self.now_s += after_s
-        self.links.look_after(self.load)
+        self.links.maintain_connections(self.load)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from turbopump.engine.lifecycle import restart
 from turbopump.engine.log.epoch_file import EpochFile
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.wire.java_properties import Property
 
 TABLES = ["topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json"]
@@ -114,7 +114,7 @@ def test_identity_and_configuration(linked: tuple[Path, Path]) -> None:
     assert (path.is_symlink(), path.exists(), files.load()) == (True, False, None)
     assert (store / "brokerIdentity-forgotten").read_text() == "c#b#2"
     link(store / "broker.conf", elsewhere / "conf", "a=1\n")
-    write_back(RealFiles(), f"{store}/broker.conf", [Property("a", "2")])
+    save_changes(RealFiles(), f"{store}/broker.conf", [Property("a", "2")])
     assert (store / "broker.conf").is_symlink()
     assert (elsewhere / "conf").read_text().splitlines() == ["a=2"]
     assert (store / "broker.conf.bak").read_text() == "a=1\n"
@@ -124,6 +124,6 @@ def test_a_plain_file_is_renamed(tmp_path: Path) -> None:
     path = tmp_path / "table"
     atomic_replace.replace(RealFiles(), str(path), b"one")
     inode = path.stat().st_ino
-    atomic_replace.set_aside(RealFiles(), str(path), f"{path}.bak")
+    atomic_replace.move_to_backup(RealFiles(), str(path), f"{path}.bak")
     assert (tmp_path / "table.bak").stat().st_ino == inode
     assert not path.exists()

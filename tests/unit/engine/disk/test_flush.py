@@ -21,7 +21,7 @@ from turbopump.engine.disk.flush import (
     DiskLane,
     DiskThreads,
     InlineDisk,
-    give_way,
+    pause_if_long,
 )
 from turbopump.engine.disk.real_files import RealFiles, RealMappedFile
 
@@ -318,19 +318,19 @@ def test_long_work_on_a_disk_thread_gives_way_and_elsewhere_does_not(
     monkeypatch.setattr(
         flush.time, "sleep", lambda seconds: slept.append((threading.get_ident(), seconds))
     )
-    give_way()
+    pause_if_long()
     assert not slept
     loop = Loop()
     disk = DiskThreads(loop.post, threads=1)
     for _ in range(2):
-        disk.submit(give_way, lambda result: None)
+        disk.submit(pause_if_long, lambda result: None)
         loop.run_one()
     disk.close()
     assert [seconds for _, seconds in slept] == [flush.PAUSE_S] * 2
     assert threading.get_ident() not in {thread for thread, _ in slept}
     monkeypatch.setattr(flush, "RUN_S", 3600.0)
     disk = DiskThreads(loop.post, threads=1)
-    disk.submit(lambda: [give_way() for _ in range(3)], lambda result: None)
+    disk.submit(lambda: [pause_if_long() for _ in range(3)], lambda result: None)
     loop.run_one()
     disk.close()
     assert len(slept) <= 3, "after the first one it has run for no time"

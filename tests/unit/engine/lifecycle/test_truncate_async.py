@@ -116,14 +116,14 @@ def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.Monk
     disk, store, log, work = copied()
     log.restart_log(NOW_MS)
     start = LogOffset(other.start)
-    assert log.begins_at(start)
+    assert log.needs_begin_at(start)
     record_epochs(log, other.epochs)
     watched = Watched(disk, monkeypatch)
     result = log.begin_log_at(start)
     assert (result.done, watched.syncs) == (False, 0)
     settle(store, work)
     assert result.value is None
-    assert not log.begins_at(start)
+    assert not log.needs_begin_at(start)
     assert watched.on_loop == []
     assert log.epochs == other.epochs
     feed(log, work, other, log.end)

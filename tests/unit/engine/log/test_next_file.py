@@ -119,7 +119,7 @@ def test_a_file_made_ahead_has_a_durable_name_and_is_unmapped_if_it_is_not_used(
     made = store._log._next.ready
     assert made is not None
     assert made.path in disk.durable_paths(store.config.log_folder)
-    store._log.give_up_next_file()()
+    store._log.discard_next_file_work()()
     with pytest.raises(ValueError):
         made.region.get_i32(0)
 

@@ -40,7 +40,7 @@ class Cache:
 
     def known(self, name: str, value: str | Absent) -> None:
         """Query a name and answer it."""
-        self.cache.look_up(name)
+        self.cache.current_answer(name)
         self.answer(value)
 
 
@@ -48,11 +48,14 @@ def test_one_query_answers_all_that_wait() -> None:
     one = Cache()
     wanted = [one.cache.get_or_query("T") for _ in range(3)]
     assert one.asked() == ["T"] and not any(later.done for later in wanted)
-    assert one.cache.look_up("T") is None
+    assert one.cache.current_answer("T") is None
     one.answer("route")
     assert [later.value for later in wanted] == ["route"] * 3
     assert (
-        one.cache.get_or_query("T").value == one.cache.look_up("T") == one.cache.get("T") == "route"
+        one.cache.get_or_query("T").value
+        == one.cache.current_answer("T")
+        == one.cache.get("T")
+        == "route"
     )
     assert one.asked() == []
 
@@ -134,7 +137,7 @@ def test_a_change_that_name_servers_receive_now_is_queried_after_a_moment() -> N
 def test_a_missing_answer_is_used_for_a_moment() -> None:
     one = Cache()
     one.known("T", SILENT)
-    assert one.cache.get_or_query("T").value == one.cache.look_up("T") == SILENT
+    assert one.cache.get_or_query("T").value == one.cache.current_answer("T") == SILENT
     one.now_ms += 1_000
     wanted = one.cache.get_or_query("T")
     assert not wanted.done and one.queries[0][:2] == ("T", None)
@@ -249,7 +252,7 @@ def test_a_flood_of_new_names_does_not_stop_refreshes() -> None:
 def test_a_dropped_name_leaves_the_queue() -> None:
     one = Cache(entries_max=3, queries_max=1)
     for number in range(1_000):
-        one.cache.look_up(f"T{number}")
+        one.cache.current_answer(f"T{number}")
     assert len(one.cache) == 3 and len(one.cache._queued) <= 3
 
 
@@ -257,7 +260,7 @@ def test_the_answers_that_were_not_used_for_longest_are_dropped() -> None:
     one = Cache(size_max=25, entries_max=4)
     for name in "AB":
         one.known(name, "1234567890")
-    one.cache.look_up("A")
+    one.cache.current_answer("A")
     one.known("C", "1234567890")
     assert one.cache.get("B") is None and one.cache.get("A") is not None
     assert one.cache.size == 20
@@ -273,7 +276,7 @@ def test_names_without_an_answer_are_bounded_too() -> None:
     one = Cache(entries_max=3)
     wanted = one.cache.get_or_query("A")
     for name in "BCDEF":
-        one.cache.look_up(name)
+        one.cache.current_answer(name)
     assert len(one.cache) == 3
     one.answer("a")
     assert wanted.value == one.cache.get("A") == "a", "an entry with a waiting use stays"
@@ -286,7 +289,7 @@ def test_unused_answers_are_forgotten() -> None:
     for name in "AB":
         one.known(name, "1234567890")
     one.now_ms += 119_999
-    one.cache.look_up("B")
+    one.cache.current_answer("B")
     one.cache.forget_unused()
     assert len(one.cache) == 2
     one.now_ms += 1
@@ -323,7 +326,7 @@ def test_an_absent_name_is_queried_by_its_next_use_alone() -> None:
         one.cache.refresh_later("T")
         one.cache.refresh_due()
     assert one.asked() == []
-    one.cache.look_up("T")
+    one.cache.current_answer("T")
     assert one.asked() == ["T"]
 
 
@@ -352,7 +355,7 @@ def test_a_new_name_is_refused_while_all_unknown_names_are_queried(queries_max: 
     wanted = [one.cache.get_or_query(f"T{number}") for number in range(40)]
     for number in range(1_000):
         name = f"flood-{number}"
-        refusal = one.cache.look_up(name)
+        refusal = one.cache.current_answer(name)
         assert isinstance(refusal, Absent) and not refusal.is_certain
         assert (
             one.cache.get_or_query(name).value

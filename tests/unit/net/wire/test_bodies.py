@@ -12,9 +12,9 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 def test_members_are_coerced() -> None:
     members = bodies.load_object(b'{"t":1,"b":true,"n":"12","f":3.0,"z":null,"s":"TRUE","o":1}')
-    assert bodies.text(members, "t") == "1"
-    assert bodies.text(members, "b") == "true"
-    assert bodies.text(members, "z", "none") == "none"
+    assert bodies.read_text(members, "t") == "1"
+    assert bodies.read_text(members, "b") == "true"
+    assert bodies.read_text(members, "z", "none") == "none"
     assert bodies.optional_text(members, "missing") is None
     assert bodies.read_int64(members, "n") == 12
     assert bodies.read_int64(members, "f") == 3
@@ -39,7 +39,7 @@ def test_bodies_other_than_json(body) -> None:
     "read",
     [
         lambda: bodies.load_object(b"[]"),
-        lambda: bodies.text({"a": []}, "a"),
+        lambda: bodies.read_text({"a": []}, "a"),
         lambda: bodies.read_int64({"a": "x"}, "a"),
         lambda: bodies.read_int64({"a": "1_0"}, "a"),
         lambda: bodies.read_int64({"a": 1 << 63}, "a"),

@@ -58,9 +58,9 @@ def test_a_row_has_its_times_under_the_names_of_tables() -> None:
 
 
 def test_rows_left_out_of_a_table() -> None:
-    assert Shown().left_out == 0
-    assert Shown(({"a": 1}, {"a": 2}), 2).left_out == 0
-    assert Shown(({"a": 1},), 1_000).left_out == 999
+    assert Shown().rows_left_out == 0
+    assert Shown(({"a": 1}, {"a": 2}), 2).rows_left_out == 0
+    assert Shown(({"a": 1},), 1_000).rows_left_out == 999
 
 
 @pytest.mark.parametrize("first_s", [0, 1, 59, 86_399, START_S, -5])

@@ -587,4 +587,4 @@ def test_messages_another_replica_forwarded_are_known_before_one_acts(
     assert slave.world.broker.role.is_acting
     assert slave.world.broker.delay.copy_progress() == {3: 7}
     slave.world.broker.delay.begin_save()
-    assert slave.world.broker.delay.take_save() is not None
+    assert slave.world.broker.delay.take_unsaved_content() is not None

@@ -216,7 +216,7 @@ def test_no_heartbeat_while_the_damage_is_not_told(
     member = master(make)
     monkeypatch.setattr(type(member.broker.log), "may_lead", False)
     member.script.beats.clear()
-    member.membership.look_soon()
+    member.membership.read_state_soon()
     member.pass_time(3000)
     assert member.script.beats == []
     assert member.registered(word(1, 1)).fields["damaged"] == "true"
@@ -355,7 +355,7 @@ def test_a_glimpse_of_a_later_epoch_makes_it_look(make: Make) -> None:
     """F30: the notice was lost."""
     one, two = pair(make)
     seen = headers.BrokerHeartbeatResponse(LEASE_MS, 2, 2, 3)
-    one.membership._look_if_newer(seen)
+    one.membership._read_state_if_newer(seen)
     one.pass_time()
     one.info(word(2, 2, set_epoch=3))
     assert not one.broker.service.is_master

@@ -305,7 +305,7 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
         stored = admin.broker.store.statistics
         statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
         statistics.count_delivered("g", "T", 3, 30)
-        statistics.sent_back("g", "T")
+        statistics.count_sent_back("g", "T")
         statistics.sample(admin.now_ms)
         admin.world.now_ms += 10_000
     cases = (

@@ -114,7 +114,7 @@ def test_dropped_queue_hands_out_nothing_and_ignores_acknowledgements() -> None:
     queue = ProcessQueue(QUEUE, QueueOffset(0), totals)
     queue.add_messages([received(0), received(1)], QueueOffset(2))
     first = take(queue)
-    queue.give_up()
+    queue.stop_consuming()
     assert totals == Totals(0, 0)
     assert (
         queue.take_message(0) is None and not queue.ack(first, 1) and not queue.put_back(first, 1)

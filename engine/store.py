@@ -83,7 +83,8 @@ class Store(StoreReader):
             parts.log, parts.config, disk, self._on_flushed, opened.steady_ms
         )
         self.try_again, self.pending = self._commit.sync_after_failure, self._commit.pending
-        """`GroupCommit.sync_after_failure`, and the sends that wait for the disk or for replicas."""
+        """`GroupCommit.sync_after_failure`, and the sends that wait for the disk or for
+        replicas."""
         self._replicated: Replicated | None = None
         self._retention = Retention(parts, parts.checkpointer, disk, opened.room)
         self.deletions = TopicDeletions(parts, self._retention)

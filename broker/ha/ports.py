@@ -86,9 +86,9 @@ class ReplicatedLog(Protocol):
         self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
     ) -> None:
         """Append bytes of the master's log, `data` and then `more`, from `log_offset` on, at which
-        the earlier bytes end (`needs_begin_at` must be False). An incomplete record waits in memory;
-        nothing is durable before a sync. Raises StoreError, OSError; the bytes before `end` were
-        appended then. If `is_blocked` after the call, bytes wait for `write_waiting_bytes`."""
+        the earlier bytes end (`needs_begin_at` must be False). An incomplete record waits in
+        memory; nothing is durable before a sync. Raises StoreError, OSError; the bytes before `end`
+        were appended then. If `is_blocked` after the call, bytes wait for `write_waiting_bytes`."""
 
     def write_waiting_bytes(self, now_ms: int) -> None:
         """While `is_blocked`, write the waiting bytes if there is a log file for them now. Raises

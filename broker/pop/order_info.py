@@ -336,7 +336,8 @@ class OrderedBatches:
             self._files.save(FILE_NAME, content)
 
     def save_failed(self) -> None:
-        """Make the next `take_unsaved_content` return the content again: the last content is not on disk."""
+        """Make the next `take_unsaved_content` return the content again: the last content is not on
+        disk."""
         self._changed = True
 
     def to_json(self) -> dict[str, Any]:

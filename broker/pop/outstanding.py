@@ -66,7 +66,8 @@ class OutstandingPops:
 
     def skip_messages(self, queue: PoppedQueue, start: QueueOffset, end: QueueOffset) -> None:
         """Count the messages from `start` to before `end` as handed out and safe: the filter
-        refused them, so no check point is needed. The next check point must begin at `take_check_point_start`.
+        refused them, so no check point is needed. The next check point must begin at
+        `take_check_point_start`.
         """
         self._skipped[queue] = self._skipped_start(queue, start), end
         self.mark_safe(queue, self.add(queue, end))

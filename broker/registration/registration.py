@@ -116,9 +116,9 @@ class NameServerState:
     _sent: list[_Waiter] = field(default_factory=list)
 
     def note_changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
-        """Record changed topics (an empty list: all) for the next `take_due_registration`. Resolves when this
-        name server has them or a full registration has failed, after MAX_WAIT_MS at the latest; at
-        once if the last full registration failed."""
+        """Record changed topics (an empty list: all) for the next `take_due_registration`. Resolves
+        when this name server has them or a full registration has failed, after MAX_WAIT_MS at the
+        latest; at once if the last full registration failed."""
         later: Deferred[None] = Deferred()
         if not topics:
             self._next_full_ms = min(self._next_full_ms, now_ms)
@@ -152,8 +152,9 @@ class NameServerState:
         return work
 
     def apply_outcome(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
-        """Apply the outcome of the registration `work` that `take_due_registration` returned: schedule the next
-        one, and resolve the changes in it unless it must be repeated as a full registration."""
+        """Apply the outcome of the registration `work` that `take_due_registration` returned:
+        schedule the next one, and resolve the changes in it unless it must be repeated as a full
+        registration."""
         self._busy = False
         if outcome is RegistrationOutcome.TAKEN:
             self._failures = self._refusals = 0

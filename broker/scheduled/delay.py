@@ -192,8 +192,8 @@ class DelayedMessages:
             self._escaping = None
 
     def begin_save(self) -> None:
-        """Let the next `take_unsaved_content` return the present progress once it is safe; called once per
-        save interval."""
+        """Let the next `take_unsaved_content` return the present progress once it is safe; called
+        once per save interval."""
         self._is_save_due = True
         if not self.durable.versions.following:
             self.durable.make_candidate()
@@ -209,7 +209,8 @@ class DelayedMessages:
         return self._to_json(safe)
 
     def save_failed(self) -> None:
-        """Make a later `take_unsaved_content` return the progress again: the last content is not on disk."""
+        """Make a later `take_unsaved_content` return the progress again: the last content is not on
+        disk."""
         self.durable.saved = None
 
     def save(self) -> None:

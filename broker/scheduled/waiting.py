@@ -3,7 +3,8 @@
 Owns the report to the store's retention (keepWaitingMessages), the age of the oldest message of
 each kind, and the log line about losses. Files are removed by engine/lifecycle/retention.py only.
 
-    timers, delay levels, half messages, pop check points -> the least log offset -> Store.set_first_waiting
+    timers, delay levels, half messages, pop check points -> the least log offset ->
+    Store.set_first_waiting
 
 Each broker reports from its own log and its own copy of each progress. A replica is never ahead of
 its master, so it keeps at least the files that the master keeps.
@@ -58,7 +59,8 @@ class WaitingMessages:
 
     def step(self, steady_ms: int) -> None:
         """Continue a scan for some milliseconds, or begin one LOOK_MS after the last. `steady_ms`
-        is of the monotonic clock. A complete scan sets `Store.set_first_waiting` and logs new losses."""
+        is of the monotonic clock. A complete scan sets `Store.set_first_waiting` and logs new
+        losses."""
         if self._look is None:
             if steady_ms < self._due_ms:
                 return

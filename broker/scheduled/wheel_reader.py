@@ -6,8 +6,9 @@ millisecond, and the effect of clock changes on both. It neither delivers nor re
     slots     ... delivered | cursor ... scanned | in the wheel alone ...
                               ^ units of these are in the heap (of a very full slot a part), or out
 
-A unit is out from `pop_unit` until `done` or `push_back_unit`: its message is on the way to its queue, or
-to another broker. It counts as a waiting unit of its slot, so the cursor does not pass it.
+A unit is out from `pop_unit` until `done` or `push_back_unit`: its message is on the way to its
+queue, or to another broker. It counts as a waiting unit of its slot, so the cursor does not pass
+it.
 
 A slot contains units due from its time to the next slot's: RocketMQ delivers them when the next
 slot begins, this broker at each unit's own millisecond. A slot is taken out half a second before it

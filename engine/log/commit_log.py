@@ -158,8 +158,8 @@ class CommitLog:
     def begin_at(self, log_offset: LogOffset) -> None:
         """Let an empty log without files begin at `log_offset`, the first byte of a file: the
         beginning of the master's log or of its last file. No file is made yet. The work that
-        `discard_next_file_work` returned must be done, because a hole in the log would follow the unused
-        file."""
+        `discard_next_file_work` returned must be done, because a hole in the log would follow the
+        unused file."""
         assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
         assert self._next.ready is None, "a file that is not of this log"
         self.segments.first = log_offset

@@ -27,8 +27,8 @@ class TimersDone(NamedTuple):
     messages: int
     """Number of messages done."""
     topics: list[tuple[bytes, int, int]]
-    """(topic, messages, bytes of their new records) of each topic; `fill_slots` writes no records, and
-    its bytes are 0."""
+    """(topic, messages, bytes of their new records) of each topic; `fill_slots` writes no records,
+    and its bytes are 0."""
     ticks: list[tuple[int, int]]
     """(tick, messages) of each slot: of `fill_slots` only messages that went into the heap."""
 

@@ -235,8 +235,8 @@ class TimerLog:
         self._dirty.add(start)
 
     def mark_dirty(self, paths: list[str]) -> None:
-        """Mark the files of `take_dirty_paths` dirty again, because their sync failed; files that left
-        the log are ignored."""
+        """Mark the files of `take_dirty_paths` dirty again, because their sync failed; files that
+        left the log are ignored."""
         known = {self.segments.path(start): start for start in self.segments.file_starts()}
         self._dirty.update(known[path] for path in paths if path in known)
 

@@ -4,7 +4,7 @@ Owns the interface of a stream written in Python: offsets, limits, partitions, b
 never silently deliver bytes of a log that was truncated below bytes already delivered: it raises an
 exception that ends the query, or logs a warning if the user chose to continue.
 
-A place in the stream is a `positions.Position` for each store. It is judged before a batch is
+A place in the stream is a `positions.StreamPosition` for each store. It is judged before a batch is
 planned, and again after the batch was read: a log may be truncated at any moment, but before new
 bytes come an entry in the epoch list that labels them (engine/replicated.py, 2).
 """
@@ -31,9 +31,9 @@ from turbopump.spark.source.partitions import open_store, read_part
 from turbopump.spark.source.positions import (
     BadPosition,
     Fate,
-    Position,
     StreamCut,
     StreamExpired,
+    StreamPosition,
     StreamVerdict,
     compare_with_log,
     decode_position,
@@ -43,7 +43,8 @@ from turbopump.spark.source.positions import (
 logger = logging.getLogger(__name__)
 
 Offsets = dict[str, list[object]]
-"""Encoded Position (`Position.encode`) of each store, by its path or URI: Spark's offset."""
+"""Encoded StreamPosition (`StreamPosition.encode`) of each store, by its path or URI: Spark's
+offset."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class StreamPartition(InputPartition):
     location: str
     """Path or URI of the store."""
     part: LogRange
-    position: Position
+    position: StreamPosition
     """Position after the range, judged when it was read."""
 
 
@@ -178,7 +179,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif failed is not None:
             raise failed
 
-    def _position(self, start: Offsets, location: str, table: LogTable) -> Position:
+    def _position(self, start: Offsets, location: str, table: LogTable) -> StreamPosition:
         """Return a store's position in `start`; a new store begins at the start of its log."""
         if location in start:
             return decode_position(start[location])
@@ -188,7 +189,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the log offset up to which the stream may read a store now."""
         return table.confirmed_end if self._options.confirmed else table.end
 
-    def _resume_offset(self, table: LogTable, position: Position) -> LogOffset:
+    def _resume_offset(self, table: LogTable, position: StreamPosition) -> LogOffset:
         """Return the log offset at which to continue after a position. Raises StreamCut,
         StreamExpired unless disabled."""
         verdict = compare_with_log(table, position)
@@ -229,7 +230,7 @@ def _parse_offsets(text: str, paths: tuple[str, ...]) -> Mapping[str, Any]:
     return found
 
 
-def _start_position(location: str, table: LogTable, value: object) -> Position:
+def _start_position(location: str, table: LogTable, value: object) -> StreamPosition:
     """Return the position that a user chose for a store; a plain log offset is used as it is."""
     try:
         if isinstance(value, int):

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from turbopump.cli.bench import frames as frames
 from turbopump.cli.bench.plan import DURATION_S, SECONDS_MAX, TEMPLATES_MAX, Plan
 from turbopump.cli.bench.report import LoadReport, Outage, Section
-from turbopump.cli.bench.setup import Place, Survey, query_places
+from turbopump.cli.bench.setup import Place, TopicPlaces, query_places
 from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.cli.load.failover import LOOK_S, Links
 from turbopump.cli.run_command import client_options, failing_clearly, run
@@ -119,7 +119,7 @@ def _wait_for_end(thread: _Runner, load: Load, watch: Watch, links: Links) -> No
         thread.finished.wait()
 
 
-def _build_load(plan: Plan, found: Survey, links: Links) -> Load:
+def _build_load(plan: Plan, found: TopicPlaces, links: Links) -> Load:
     """Connect to the brokers and build the native load of a plan."""
     shape = plan.shape
     body, unique_at, stride = _request_body(plan)

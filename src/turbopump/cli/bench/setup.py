@@ -35,7 +35,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Survey:
+class TopicPlaces:
     """The queues for senders and for pullers, in the order of the topics; empty without such
     connections."""
 
@@ -43,7 +43,7 @@ class Survey:
     pulls: list[Place]
 
 
-async def query_places(plan: Plan, options: ClientOptions) -> Survey:
+async def query_places(plan: Plan, options: ClientOptions) -> TopicPlaces:
     """Query the cluster for the topics of a plan; a missing topic is created at all masters if the
     plan sends. Raises clients' errors, and CommandFailed if no queue can be used."""
     instance = ClientInstance(plan.namesrv, options)
@@ -58,7 +58,7 @@ async def query_places(plan: Plan, options: ClientOptions) -> Survey:
                 places += await asyncio.gather(*map(asking.query_topic, some))
     finally:
         await instance.release()
-    return Survey(
+    return TopicPlaces(
         [place for sends, _ in places for place in sends],
         [place for _, pulls in places for place in pulls],
     )

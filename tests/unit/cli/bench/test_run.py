@@ -15,7 +15,7 @@ from tests.unit.net.client.cluster import (
 from turbopump.cli.bench import frames, run
 from turbopump.cli.bench.frames import Shape, Templates
 from turbopump.cli.bench.plan import TEMPLATES_MAX, Plan
-from turbopump.cli.bench.setup import ROUTE_WAIT_S, Place, Survey, query_places
+from turbopump.cli.bench.setup import ROUTE_WAIT_S, Place, TopicPlaces, query_places
 from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.net.client import client_instance
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -113,7 +113,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     return made
 
 
-def surveyed(plan: Plan) -> Survey:
+def surveyed(plan: Plan) -> TopicPlaces:
     return play(query_places(plan, options()))
 
 

@@ -14,7 +14,7 @@ from turbopump.spark.arrow import open_table
 from turbopump.spark.source.positions import (
     BadPosition,
     Fate,
-    Position,
+    StreamPosition,
     compare_with_log,
     decode_position,
     position_at,
@@ -102,7 +102,7 @@ def test_where_two_histories_part_is_found_across_epochs(tmp_path: Path) -> None
     after = written(tmp_path, cut_at(at), master(2), messages(90, 3), master(4), messages(5, 4))
     verdict = compare_with_log(after, position)
     assert (verdict.fate, verdict.resume) == (Fate.CUT, at)
-    bare = Position(position.log_offset, position.epoch)
+    bare = StreamPosition(position.log_offset, position.epoch)
     assert compare_with_log(after, bare).fate is Fate.CUT
 
 
@@ -131,7 +131,7 @@ def test_a_store_without_epochs_is_judged_by_its_records(tmp_path: Path) -> None
         fill(store, 40)
     before = open_table(str(tmp_path))
     position = position_at(before, before.end)
-    assert position == Position(before.end)
+    assert position == StreamPosition(before.end)
     inside = position_at(before, starts(tmp_path)[30])
     with opened(tmp_path) as store:
         fill(store, 10, 2)
@@ -139,7 +139,7 @@ def test_a_store_without_epochs_is_judged_by_its_records(tmp_path: Path) -> None
     assert (
         compare_with_log(after, position).fate is compare_with_log(after, inside).fate is Fate.SAME
     )
-    assert compare_with_log(after, Position(inside.log_offset + 4)).fate is Fate.CUT  # type: ignore[arg-type]
+    assert compare_with_log(after, StreamPosition(inside.log_offset + 4)).fate is Fate.CUT  # type: ignore[arg-type]
     with opened(tmp_path) as store:
         store.truncate(inside.log_offset, NOW_MS)
     verdict = compare_with_log(open_table(str(tmp_path)), position)

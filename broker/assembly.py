@@ -166,9 +166,7 @@ def make_broker(
         *(store, role, committed, runtime.call_soon, runtime.wall_ms, host),
         *(lambda: config.transaction_op_msg_max_size, delivered, fast.lane.serve_ends),
     )
-    holds = HeldPulls(
-        lambda: runtime.call_soon(holds.attempt_grown), fast.watch_pulls, rows=fast.held_rows
-    )
+    holds = _make_held_pulls(fast, runtime)
     context = BrokerContext(
         config=config,
         store=store,
@@ -206,6 +204,14 @@ def make_broker(
     )
     _complete_context(context, kept, runtime)
     return context
+
+
+def _make_held_pulls(fast: FastPath, runtime: BrokerRuntime) -> HeldPulls:
+    """Make the table of held pulls, which attempts pulls of grown queues in the next turn."""
+    holds = HeldPulls(
+        lambda: runtime.call_soon(holds.attempt_grown), fast.watch_pulls, rows=fast.held_rows
+    )
+    return holds
 
 
 def _complete_context(

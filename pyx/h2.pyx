@@ -229,7 +229,7 @@ cdef class H2Session:
     def __init__(self, streams, headers, stream_window, window, client=False):
         cdef h2_limits limits
         assert loaded, "the library is loaded first"
-        assert self.session.open_session == NULL, "it begins once"
+        assert self.session.session == NULL, "it begins once"
         limits.streams_max, limits.headers_max = streams, headers
         limits.stream_window, limits.window = stream_window, window
         limits.is_client = bool(client)
@@ -250,7 +250,7 @@ cdef class H2Session:
     def is_finished(self) -> bool:
         """Whether the session neither reads nor writes."""
         return not (
-            LIBRARY.want_read(self.session.open_session) or LIBRARY.want_write(self.session.open_session)
+            LIBRARY.want_read(self.session.session) or LIBRARY.want_write(self.session.session)
         )
 
     def receive(self, data):
@@ -510,19 +510,19 @@ cdef class H2Session:
 
     def reset(self, int32_t stream_id, uint32_t error) -> None:
         """Send RST_STREAM."""
-        self.check(LIBRARY.submit_reset(self.session.open_session, 0, stream_id, error))
+        self.check(LIBRARY.submit_reset(self.session.session, 0, stream_id, error))
 
     def ping(self) -> None:
         """Send PING."""
-        self.check(LIBRARY.submit_ping(self.session.open_session, 0, NULL))
+        self.check(LIBRARY.submit_ping(self.session.session, 0, NULL))
 
     def shutdown(self) -> None:
         """Send GOAWAY for new streams."""
-        self.check(LIBRARY.submit_shutdown(self.session.open_session))
+        self.check(LIBRARY.submit_shutdown(self.session.session))
 
     def terminate(self, uint32_t error) -> None:
         """Send GOAWAY with the last stream."""
-        self.check(LIBRARY.terminate(self.session.open_session, error))
+        self.check(LIBRARY.terminate(self.session.session, error))
 
     cdef int check(self, int code) except -1:
         if code != 0:

@@ -30,7 +30,7 @@ ADVICE = {
 Work = Callable[[Region], object]
 
 
-def evict(path: Path) -> None:
+def evict_file(path: Path) -> None:
     """Remove a file from the page cache."""
     with open(path, "r+b") as file:
         os.fsync(file.fileno())
@@ -43,7 +43,7 @@ def time_with_advice(path: Path, advice: int | None, work: Work, cold: bool) -> 
     best = float("inf")
     for _ in range(ROUNDS):
         if cold:
-            evict(path)
+            evict_file(path)
         with open(path, "r+b") as file:
             memory = mmap.mmap(file.fileno(), 0)
         region = Region(memory)
@@ -57,7 +57,7 @@ def time_with_advice(path: Path, advice: int | None, work: Work, cold: bool) -> 
     return best * 1000
 
 
-def scan(region: Region) -> None:
+def read_region(region: Region) -> None:
     """Read every byte of a file once, as recovery's walk does."""
     piece = 1 << 20
     for at in range(0, region.size, piece):
@@ -74,7 +74,7 @@ def look_up(region: Region) -> None:
 
 def measure_reading(folder: Path) -> None:
     """Measure the effect of advice on a scan of the log, and on look-ups in an index file."""
-    for name, size, work in (("scan", SIZE, scan), ("look-ups", INDEX_SIZE, look_up)):
+    for name, size, work in (("scan", SIZE, read_region), ("look-ups", INDEX_SIZE, look_up)):
         path = folder / name
         path.write_bytes(bytes(size))
         for cold in (False, True):

@@ -44,7 +44,7 @@ class Echo(asyncio.BufferedProtocol):
             self._transport.write(self._reply * count)
 
 
-async def serve(reply: bytes) -> None:
+async def serve_reply(reply: bytes) -> None:
     """Listen at a free port, print it, and answer each frame with `reply`, for ever."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Echo(reply), "127.0.0.1", 0)
@@ -53,4 +53,4 @@ async def serve(reply: bytes) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(bytes.fromhex(sys.argv[1])))
+    uvloop.run(serve_reply(bytes.fromhex(sys.argv[1])))

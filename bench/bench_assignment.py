@@ -27,7 +27,7 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.allocation.shares import sharing_of
-from turbopump.net.allocation.strategies import STICKY, allocate
+from turbopump.net.allocation.strategies import STICKY, allocate_by_name
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
@@ -86,17 +86,17 @@ class AssignmentBroker:
         )
         self.table = Dispatcher(saver.hold_until_saved)
         assignment.register(self.table, broker)
-        self.peers = [self.join(f"10.0.0.1@{number:04}") for number in range(MEMBERS)]
+        self.peers = [self.add_member(f"10.0.0.1@{number:04}") for number in range(MEMBERS)]
         for number in range(MEMBERS):
-            self.ask(number)
+            self.query_assignment(number)
 
-    def join(self, name: str) -> Peer:
+    def add_member(self, name: str) -> Peer:
         """Add a member with this client id to the group."""
         peer = Peer(f"{name}:1", b"", None)  # type: ignore[arg-type]
         self.consumers.register(peer, name, ConsumerData("G"), 0)
         return peer
 
-    def ask(self, number: int) -> Command:
+    def query_assignment(self, number: int) -> Command:
         """Answer QUERY_ASSIGNMENT for the member with this number."""
         body = {"clientId": f"10.0.0.1@{number:04}", "consumerGroup": "G", "topic": "T"}
         request = new_request(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
@@ -105,11 +105,11 @@ class AssignmentBroker:
         assert response.code == 0 and b"queueId" in response.body
         return response  # type: ignore[no-any-return]
 
-    def change(self) -> None:
+    def replace_member(self) -> None:
         """Replace a member of the group by a new one."""
         closed = self.peers.pop()
         self.consumers.peer_closed(closed)
-        self.peers.append(self.join(f"10.0.0.1@{next(self._new)}"))
+        self.peers.append(self.add_member(f"10.0.0.1@{next(self._new)}"))
 
 
 @pytest.fixture
@@ -125,14 +125,14 @@ def test_allocation_limit(measure: Measure) -> None:
     """Measure the bare STICKY allocation after one member was replaced."""
     names = [f"10.0.0.1@{number:04}" for number in range(MEMBERS)]
     queues = [MessageQueue("T", "a", number) for number in range(QUEUES)]
-    before = allocate(STICKY, sharing_of(names, queues))
+    before = allocate_by_name(STICKY, sharing_of(names, queues))
     sharing = sharing_of(names[1:], queues, before)
-    measure(GROUP, lambda: allocate(STICKY, sharing), 1)
+    measure(GROUP, lambda: allocate_by_name(STICKY, sharing), 1)
 
 
 def test_stored_assignment(measure: Measure, asked: AssignmentBroker, benchmark: Any) -> None:
     """Measure an answer from the stored assignment."""
-    measure(GROUP, lambda: asked.ask(7), 1)
+    measure(GROUP, lambda: asked.query_assignment(7), 1)
     assert benchmark.stats.stats.min * 1e3 < CACHED
 
 
@@ -140,8 +140,8 @@ def test_after_a_change(measure: Measure, asked: AssignmentBroker, benchmark: An
     """Measure the first answer after one member was replaced."""
 
     def changed() -> None:
-        asked.change()
-        asked.ask(7)
+        asked.replace_member()
+        asked.query_assignment(7)
 
     measure(GROUP, changed, 1)
     assert benchmark.stats.stats.min * 1e3 < CHANGED

@@ -15,11 +15,11 @@ from bench.bound import (
     SHAPES,
     TOPIC,
     Shape,
-    build,
+    compile_program,
     copy_rate,
     load,
     msync_rate,
-    responder,
+    run_responder,
 )
 
 MESSAGES = 64_000
@@ -38,7 +38,7 @@ def record_rate(benchmark: Any, group: str, rate: Callable[[], float]) -> None:
 @pytest.mark.parametrize("shape", CLOSED, ids=lambda shape: shape.name)
 def test_bound(benchmark: Any, shape: Shape) -> None:
     """Measure the messages per second of the load generator with a bare responder."""
-    with responder(shape.body) as running:
+    with run_responder(shape.body) as running:
 
         def rate() -> float:
             found = load(shape, running.address, TOPIC, "-q", str(MESSAGES))
@@ -50,13 +50,13 @@ def test_bound(benchmark: Any, shape: Shape) -> None:
 
 def test_bound_of_msync(benchmark: Any, tmp_path: Path) -> None:
     """Measure the msyncs of a page per second."""
-    program = build(tmp_path)
+    program = compile_program(tmp_path)
     record_rate(benchmark, "msync of a page", lambda: msync_rate(program, tmp_path, SECONDS))
 
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_bound_of_copies(benchmark: Any, tmp_path: Path, size: int) -> None:
     """Measure the records per second that are copied into a warm mapping."""
-    program = build(tmp_path)
+    program = compile_program(tmp_path)
     name = f"copies of {size} B records"
     record_rate(benchmark, name, lambda: copy_rate(program, tmp_path, size, SECONDS))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.replication.loop import build, measure_bare
-from bench.replication.pairs import LOADS, measured, pair
+from bench.replication.loop import compile_program, measure_bare
+from bench.replication.pairs import LOADS, measure_side, run_pair
 from bench.versus.servers import KINDS
 from bench.versus.targets import OURS
 
@@ -35,7 +35,7 @@ def record_rate(benchmark: Any, group: str, found: Callable[[], float]) -> None:
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_sendfile_limit(benchmark: Any, tmp_path: Path, replicas: int) -> None:
     """Measure the bytes per second that the bare sendfile loop copies to each receiver."""
-    program = build(tmp_path)
+    program = compile_program(tmp_path)
     name = f"bytes to each of {replicas}"
     record_rate(
         benchmark, name, lambda: measure_bare(program, tmp_path, SIZE, replicas).bytes_per_s
@@ -48,7 +48,7 @@ def test_replicas(benchmark: Any, replicas: int) -> None:
     latencies go into the report of the run."""
 
     def rate() -> float:
-        found = measured(OURS, replicas, SIZE, SECONDS, warm_up_s=0)
+        found = measure_side(OURS, replicas, SIZE, SECONDS, warm_up_s=0)
         benchmark.extra_info["latency_us"] = {
             f"{replicas} replicas, {name}": (load.p50_us, load.p99_us)
             for name, load in found.sent.items()
@@ -63,7 +63,7 @@ def test_alone(benchmark: Any) -> None:
 
     def rate() -> float:
         rates = []
-        with pair(KINDS[OURS]) as group:
+        with run_pair(KINDS[OURS]) as group:
             for name, options in LOADS.items():
                 load = group.load(*options, "--warmup", WARMUP_S, "--duration", str(SECONDS))
                 latency = (load["latency_us"]["p50"], load["latency_us"]["p99"])

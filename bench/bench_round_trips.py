@@ -143,7 +143,7 @@ def one_at_a_time(driver: Driver, frame: bytes) -> None:
         driver.exchange(frame, 1)
 
 
-def pipelined(driver: Driver, frame: bytes) -> None:
+def exchange_pipelined(driver: Driver, frame: bytes) -> None:
     """Exchange the frame with IN_FLIGHT frames on their way at a time."""
     for _ in range(ROUNDS // IN_FLIGHT * 4):
         driver.exchange(frame * IN_FLIGHT, IN_FLIGHT)
@@ -151,7 +151,12 @@ def pipelined(driver: Driver, frame: bytes) -> None:
 
 SHAPES = [
     ("send 128 B, one at a time", send_frame(7), one_at_a_time, ROUNDS),
-    ("send 128 B, 32 in flight", send_frame(7), pipelined, ROUNDS // IN_FLIGHT * 4 * IN_FLIGHT),
+    (
+        "send 128 B, 32 in flight",
+        send_frame(7),
+        exchange_pipelined,
+        ROUNDS // IN_FLIGHT * 4 * IN_FLIGHT,
+    ),
     ("pull 32, one at a time", pull_frame(7), one_at_a_time, ROUNDS),
 ]
 

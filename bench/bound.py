@@ -37,7 +37,7 @@ BACKLOG = 1 << 40  # a test reads fewer messages
 RECORDS_SIZE = 64 << 20  # records for pulls, in turn: more than the caches hold
 
 
-def build(folder: Path) -> Path:
+def compile_program(folder: Path) -> Path:
     """Compile bench/bound.c into the folder; return the program."""
     program = folder / "bound"
     sources = [ROOT / "bench" / "bound.c", *(ROOT / "csrc" / f"{unit}.c" for unit in UNITS)]
@@ -100,11 +100,11 @@ class Responder:
 
 
 @contextmanager
-def responder(body: int = 128) -> Iterator[Responder]:
+def run_responder(body: int = 128) -> Iterator[Responder]:
     """Run a responder whose pulls return records with `body` bytes, in a temporary folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        running = Responder(build(folder), folder, body)
+        running = Responder(compile_program(folder), folder, body)
         try:
             yield running
         finally:
@@ -145,7 +145,7 @@ def _pull_body(body: int) -> bytes:
     return bytes(memory[:end])
 
 
-def _frame(fields: dict[str, str], body: bytes = b"") -> bytes:
+def _encode_response(fields: dict[str, str], body: bytes = b"") -> bytes:
     """Encode a response frame, whose opaque bound.c replaces."""
     command = Command(0, OPAQUE_BASE, RESPONSE_FLAG, fields=fields, body=body)
     return b"".join(bytes(part) for part in encode(command))
@@ -158,9 +158,9 @@ def _write_replies(folder: Path, address: str, body: int) -> list[str]:
     (folder / "group").write_text(str(len(group)))
     sent = SendMessageResponse("7F00000100002A9F0000000000000000", 0, 1_000_000, "0" * 32)
     more = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-    (folder / "send").write_bytes(_frame({**write_header(sent), **more}))
+    (folder / "send").write_bytes(_encode_response({**write_header(sent), **more}))
     found = PullMessageResponse(0, (1 << 63) - 1, 0, BACKLOG)
-    pull = bytearray(_frame(write_header(found)))
+    pull = bytearray(_encode_response(write_header(found)))
     pull[:4] = (len(pull) - 4 + len(group)).to_bytes(4, "big")
     (folder / "pull").write_bytes(pull)
     route = TopicRouteData(
@@ -180,7 +180,7 @@ def _write_replies(folder: Path, address: str, body: int) -> list[str]:
         RequestCode.GET_TOPIC_STATS_INFO: f'{{"offsetTable":{{{stats}}}}}'.encode(),
     }
     for code, content in bodies.items():
-        (folder / str(int(code))).write_bytes(_frame({}, content))
+        (folder / str(int(code))).write_bytes(_encode_response({}, content))
     return [str(int(code)) for code in bodies]
 
 
@@ -251,7 +251,7 @@ def main(seconds: str = "3") -> None:
         f" {'generator us':>13} {'responder us':>13}  busy: generator, responder"
     )
     for shape in SHAPES:
-        with responder(shape.body) as bare:
+        with run_responder(shape.body) as bare:
             load(shape, bare.address, TOPIC, "--duration", "0.3")  # warm
             cpu_s, begin = bare.cpu_s(), time.monotonic()
             found = load(shape, bare.address, TOPIC, "--duration", seconds)
@@ -266,7 +266,7 @@ def main(seconds: str = "3") -> None:
         )
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name)
-        program = build(folder)
+        program = compile_program(folder)
         print(f"{'msync of a page':30} {msync_rate(program, folder, float(seconds)):12,.0f}")
         for size in (128, 1024):
             rate = copy_rate(program, folder, size, float(seconds))

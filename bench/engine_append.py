@@ -57,7 +57,7 @@ def ready_lane(folder: Path) -> Iterator[Lane]:
     """Open the native path into a fresh store, whose only log file is in memory and mapped."""
     config = StoreConfig(root=str(folder), mapped_file_size_commit_log=FILE_SIZE)
     store = Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
-    lane = store.lane(lambda: None)
+    lane = store.make_lane(lambda: None)
     store.append(NewMessage(TOPIC, 0, b"x", PROPERTIES.encode()), NOW_MS)
     file = store._log._file
     assert file is not None

@@ -200,7 +200,7 @@ def _knows_leader(one: Member) -> bool:
     return bool(ask(one.port, METADATA_INFO, {}).fields.get("controllerLeaderAddress"))
 
 
-def table(results: list[Result], senders: int) -> str:
+def format_tables(results: list[Result], senders: int) -> str:
     """Return the results as Markdown tables, for the page docs/results/tables.md."""
     model = next(
         (
@@ -274,7 +274,7 @@ def main() -> int:
         results += [
             measure_leaders(case, given.leaders, say) for case in cases if not case.settings
         ]
-    text = table(merge_saved(results), given.senders)
+    text = format_tables(merge_saved(results), given.senders)
     print(f"\n{text}")
     if given.write:
         write(text, BEGIN, END)

@@ -12,7 +12,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().with_suffix(".c")
 
 
-def build(folder: Path) -> Path:
+def compile_library(folder: Path) -> Path:
     """Compile bench/tls_load.c into the folder; return the library for LD_PRELOAD."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "tls_load.so"
@@ -22,4 +22,4 @@ def build(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1]).resolve()))
+    print(compile_library(Path(sys.argv[1]).resolve()))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import tls_load
-from bench.versus.servers import running
+from bench.versus.servers import run_server
 from bench.versus.workloads import Target
 
 LOADS = {"64x1": ("-w", "64", "-s", "128"), "8x32": ("-w", "8", "--in-flight", "32", "-s", "128")}
@@ -22,20 +22,20 @@ WANTED = 60
 """Target: messages per second of processor time, as a percentage of the plain load's."""
 
 
-def measure(name: str, rounds: int, duration_s: float) -> None:
+def measure_load(name: str, rounds: int, duration_s: float) -> None:
     """Run the load `name` plain and by TLS in turn, `rounds` times for `duration_s`; print each
     run, then the ratio of their CPU times."""
-    with running("turbopump", FOLDER, {}) as server:
-        plain = server.target()
-        sealed = replace(plain, preload=tls_load.build(FOLDER / "tls"))
+    with run_server("turbopump", FOLDER, {}) as server:
+        plain = server.load_target()
+        sealed = replace(plain, preload=tls_load.compile_library(FOLDER / "tls"))
         targets: dict[str, Target] = {"plain": plain, "TLS": sealed}
         used: dict[str, list[float]] = {kind: [] for kind in targets}
         for target in targets.values():
-            target.warm(WARMING)
+            target.warm_up(WARMING)
         for number in range(rounds):
             kinds = list(targets) if number % 2 == 0 else list(targets)[::-1]
             for kind in kinds:
-                found = targets[kind].produce(LOADS[name], duration_s, 0.2)
+                found = targets[kind].measure_sends(LOADS[name], duration_s, 0.2)
                 used[kind].append(found.cpu_us)
                 cpu = f"{found.cpu_us:.2f} us of CPU"
                 print(f"  {name} {kind}: {found.messages_per_s:,.0f}/s, {cpu}", flush=True)
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=LOADS, default=list(LOADS))
     chosen = parser.parse_args()
     for name in chosen.only:
-        measure(name, chosen.rounds, chosen.duration)
+        measure_load(name, chosen.rounds, chosen.duration)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import QueueOffset
-from turbopump.net.config.audit import audit
+from turbopump.net.config.audit import audit_handlers
 from turbopump.net.transport.calls import Call
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
@@ -175,7 +175,7 @@ def make_broker(
         *(store, role, committed, runtime.call_soon, runtime.wall_ms, host),
         *(lambda: config.transaction_op_msg_max_size, delivered, fast.lane.serve_ends),
     )
-    holds = HeldPulls(lambda: runtime.call_soon(holds.sweep), fast.watch_pulls, rows=fast.held_rows)
+    holds = _make_held_pulls(fast, runtime)
     context = BrokerContext(
         config=config,
         store=store,
@@ -211,11 +211,21 @@ def make_broker(
         save_config=runtime.save_config,
         steady_ms=runtime.steady_ms,
     )
-    _complete(context, kept, runtime)
+    _complete_context(context, kept, runtime)
     return context
 
 
-def _complete(context: BrokerContext, kept: AssignmentStore, runtime: BrokerRuntime) -> None:
+def _make_held_pulls(fast: FastPath, runtime: BrokerRuntime) -> HeldPulls:
+    """Make the table of held pulls, which attempts pulls of grown queues in the next turn."""
+    holds = HeldPulls(
+        lambda: runtime.call_soon(holds.attempt_grown), fast.watch_pulls, rows=fast.held_rows
+    )
+    return holds
+
+
+def _complete_context(
+    context: BrokerContext, kept: AssignmentStore, runtime: BrokerRuntime
+) -> None:
     """Set the parts of `context` that need most of the others (assignments, pop, waiting messages,
     lags), then connect the callbacks of all parts."""
     context.assignments = _make_assignments(context, kept, runtime)
@@ -233,7 +243,7 @@ def _complete(context: BrokerContext, kept: AssignmentStore, runtime: BrokerRunt
     if context.config.auth.authentication_enabled:
         _add_users(context, runtime)
     _connect_callbacks(context, runtime.wall_ms)
-    if not context.config.replication.replicates:
+    if not context.config.replication.needs_replication:
         context.store.notify_new_lives(context.started_ms)  # a replica waits for its role
 
 
@@ -250,9 +260,9 @@ def _add_users(context: BrokerContext, runtime: BrokerRuntime) -> None:
     files, now_ms = runtime.store_files, context.started_ms
     context.users = make_users(config.auth, files, saver, now_ms, changed)
     inner = config.auth.inner_credentials
-    if inner is not None and config.replication.replicates:
+    if inner is not None and config.replication.needs_replication:
         context.users_sealer = copy_sealer(inner.secret)
-    elif inner is None and config.replication.replicates:
+    elif inner is None and config.replication.needs_replication:
         logger.warning(
             "without innerClientAuthenticationCredentials replicas cannot copy topics, groups,"
             " offsets and users: their requests are refused"
@@ -276,7 +286,7 @@ def _create_delivered_topic(
     """Create `topic`, to which a waiting message was delivered, if the table lacks it: a new master
     may lack a topic that its predecessor created for waiting messages (R20). A deleted topic stays
     deleted."""
-    if topics.peek(topic) is None and topic not in store.deletions.ends():
+    if topics.peek_topic(topic) is None and topic not in store.deletions.former_life_ends():
         count = max(store.queue_ids(topic), default=-1) + 1
         topics.create_from_store(lambda: {topic: count} if count else {}, wall_ms(), always=True)
 
@@ -301,7 +311,7 @@ def _clamp_offsets(role: Role, committed: OffsetTable, store: Store, now_ms: int
     this when it begins to lead (broker/ha/metadata/pulling.py)."""
     if not role.is_master:
         return
-    found = committed.clamp(store.next_queue_offset, now_ms)
+    found = committed.clamp_to_ends(store.next_queue_offset, now_ms)
     if not found:
         return
     logger.warning("%d consumer offsets were beyond the log's end and were set back to it", found)
@@ -324,7 +334,7 @@ def request_table(context: BrokerContext) -> Dispatcher:
         admin_auth.register(
             *(table, context.users, context.audit_log, sealer), lambda: role.is_master
         )
-    audit(table, audited_states(context))
+    audit_handlers(table, audited_states(context))
     return table
 
 
@@ -334,13 +344,13 @@ def _make_assignments(
     """Make the assignments of queues to consumers, with the topic routes that they need."""
     config = context.config
 
-    def me() -> GroupCoordinator:
+    def own_coordinator() -> GroupCoordinator:
         return GroupCoordinator(config.broker_name, context.role.broker_id, context.address)
 
     routes = TopicRoutes(
         runtime.call,
         lambda: config.namesrv_addr,
-        lambda topic: (context.topics.get(topic), me()),
+        lambda topic: (context.topics.get(topic), own_coordinator()),
         runtime.steady_ms,
         run_soon=runtime.run_soon,
     )
@@ -352,7 +362,7 @@ def _make_assignments(
             kept=kept,
             routes=routes,
             call=runtime.call,
-            coordinator=me,
+            coordinator=own_coordinator,
             steady_ms=runtime.steady_ms,
             wall_ms=runtime.wall_ms,
             run_on_disk_thread=context.saver.run_on_disk_thread,
@@ -415,10 +425,10 @@ def _make_fast_path(
             group.decode(), topic.decode(), queue_id, QueueOffset(queue_offset), now_ms
         )
 
-    lane = store.lane(
+    lane = store.make_lane(
         lambda: runtime.call_soon(store.notify_arrivals), runtime.native_clock, commit_soon
     )
-    pulls, popped = store.pulls(commit_pulled), store.pulls(commit_pulled)
+    pulls, popped = store.make_pulls(commit_pulled), store.make_pulls(commit_pulled)
     rows = HeldRows(lane, pulls, post=runtime.call_soon, steady_ms=runtime.steady_ms)
     return FastPath(lane, pulls, popped, rows, config, topics, role, committed)
 
@@ -494,7 +504,7 @@ def _connect_native_pops(context: BrokerContext) -> None:
     fast.pops.begin(
         pop.turns,
         partial(_offsets_for_native_pops, context),
-        lambda topic, queue_id: pop.waiters.arrived(topic.decode(), queue_id),
+        lambda topic, queue_id: pop.waiters.on_arrival(topic.decode(), queue_id),
     )
     fast.lane.serve_pops(fast.pops)
     context.offsets.collect_popped = fast.collect_popped
@@ -507,12 +517,12 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
     fast, holds, assignments = context.fast, context.held_pulls, context.assignments
     waiters = context.pop.waiters
 
-    def reset(topic: str, queue_id: int) -> None:
+    def on_offset_reset(topic: str, queue_id: int) -> None:
         fast.invalidate_readers()
         holds.attempt_all(topic, queue_id)
-        waiters.arrived(topic, queue_id)
+        waiters.on_arrival(topic, queue_id)
 
-    def replaced(names: list[str]) -> None:
+    def on_topics_replaced(names: list[str]) -> None:
         fast.invalidate_topics(names)
         store.forget_targets()
         assignments.topics_changed(names)
@@ -523,24 +533,24 @@ def _connect_callbacks(context: BrokerContext, wall_ms: Callable[[], int]) -> No
             context.filters.unregister(group, wall_ms())
         assignments.group_changed(group)
 
-    def arrived(topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
-        holds.arrived(topic, queue_id, max_queue_offset)
-        waiters.arrived(topic, queue_id)
+    def on_arrival(topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
+        holds.on_arrival(topic, queue_id, max_queue_offset)
+        waiters.on_arrival(topic, queue_id)
 
-    def made(names: list[str]) -> None:
+    def on_topics_made(names: list[str]) -> None:
         fast.on_topics_created(names)
         store.forget_targets()
 
     store = context.store
-    fast.held_rows.hand_over = partial(pull.resume, context, wall_ms)
+    fast.held_rows.hand_over = partial(pull.resume_native_pull, context, wall_ms)
     store.queue_of = context.topics.queue_of
-    context.topics.on_made = made
-    store.on_arrival(arrived)
-    context.offsets.on_reset = reset
+    context.topics.on_made = on_topics_made
+    store.on_arrival(on_arrival)
+    context.offsets.on_reset = on_offset_reset
     context.offsets.is_popped = partial(_is_popped, context)
     context.offsets.collect = fast.collect_offsets
     _connect_native_pops(context)
-    context.topics.on_replace = replaced
+    context.topics.on_replace = on_topics_replaced
     context.consumers.on_change = consumers_changed
     if context.store.extensions is not None:
         context.store.extensions.bit_map = context.filters.bit_map

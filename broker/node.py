@@ -53,7 +53,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.config.name_lookup import NameServerLookup
 from turbopump.net.ports.listening import start_io_threads, stop_io_threads
 from turbopump.net.transport.calls import Calls
@@ -116,7 +116,7 @@ class BrokerNode:
         self._clock = now_ms
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
-        self._store_reopen = StoreReopen(self._begin, self._end)
+        self._store_reopen = StoreReopen(self._start_parts, self._stop_parts)
         self._runs = False
         self._client: Client
         self._calls: Calls
@@ -164,9 +164,9 @@ class BrokerNode:
         or StoreError; then nothing runs and nothing was lost. May be cancelled: a long recovery
         ends within a second or so, and the next start continues from there.
         """
-        await self._begin()
+        await self._start_parts()
 
-    async def _begin(self) -> None:
+    async def _start_parts(self) -> None:
         """Do the work of `start`; if it fails, the parts made so far are released."""
         self._loop = asyncio.get_running_loop()
         inner = self._config.auth.inner_credentials
@@ -200,18 +200,18 @@ class BrokerNode:
             parts.push_async_callback(self._client.close)
             parts.push_async_callback(self._calls.stop)
             parts.push_async_callback(self._stop_replication)
-            self._build()
+            self._make_parts()
             await self._wait_until_saved()
             await self._start_replication()
-            await self._listen(parts)
-            parts.pop_all()  # from here on `_end` releases them
+            await self._open_ports(parts)
+            parts.pop_all()  # from here on `_stop_parts` releases them
         logger.info("broker %s serves at %s", self._config.broker_name, self._address)
         self._runs = True
         try:
             self._tick()
             await self._name_servers.await_first_registrations()
         except BaseException:
-            await self._end()
+            await self._stop_parts()
             raise
 
     async def stop(self) -> None:
@@ -224,9 +224,9 @@ class BrokerNode:
                 await value_of(self._replicating.hand_over())
         finally:
             if self._runs:
-                await self._end()
+                await self._stop_parts()
 
-    async def _end(self) -> None:
+    async def _stop_parts(self) -> None:
         """Do the work of `stop`: stop serving, replication and connections, then close the
         store."""
         self._runs, self.context.shutting_down = False, True
@@ -280,10 +280,10 @@ class BrokerNode:
             self.context.timers.close()
             self.context.pop.orders.save()
         finally:
-            self._disk.finish()
+            self._disk.wait_until_idle()
             self.context.filters.save()
-            self._saver.finish()  # retries failed writes
-            self._config_disk.finish()  # waits for writes in progress
+            self._saver.begin_last_writes()  # retries failed writes
+            self._config_disk.wait_until_idle()  # waits for writes in progress
             self.context.offsets.save()
 
     async def _open_store(self) -> None:
@@ -292,7 +292,7 @@ class BrokerNode:
         # In a thread: recovery of a big store takes minutes, and signals must be handled meanwhile.
         watch = StartupProgress(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
 
-        def work() -> Store:
+        def open_store() -> Store:
             self._topics.load()  # recovery asks which topics hold batches
             return Store.open(
                 self._files,
@@ -306,28 +306,28 @@ class BrokerNode:
             )
 
         self._disk_mailbox.hold_reports()
-        opening = asyncio.ensure_future(asyncio.to_thread(work))
+        opening = asyncio.ensure_future(asyncio.to_thread(open_store))
         try:
             self._store = await asyncio.shield(opening)
             self._config.store = self._store.config
         except asyncio.CancelledError:
-            watch.give_up()
+            watch.cancel_opening()
             limit_ms = patience_ms(self._config.store.sync_timeout_ms, 0)
             if not await wait_until_ended(
                 opening, self._files, (self._disk, self._config_disk), limit_ms
             ):
                 raise
-            self._disk_mailbox.take_back()
+            self._disk_mailbox.release_reports()
             if opening.exception() is None:
                 opening.result().close(self._now_ms())
             raise
         finally:
-            self._disk_mailbox.take_back()
+            self._disk_mailbox.release_reports()
 
     async def _wait_until_saved(self) -> None:
         """Wait until the changes that the start made to the tables are on disk; raises
         StartError."""
-        error = await value_of(self._saver.saved())
+        error = await value_of(self._saver.when_saved())
         if error is not None:
             raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
 
@@ -340,7 +340,7 @@ class BrokerNode:
             raise result
         return result
 
-    def _build(self) -> None:
+    def _make_parts(self) -> None:
         """Make the broker's parts and load their tables; raises ConfigError."""
         ip = pack_ip(self._ip, 0)[:-4]
         runtime = BrokerRuntime(
@@ -374,7 +374,7 @@ class BrokerNode:
 
     async def _start_replication(self) -> None:
         """Make and start replication, if the broker replicates; raises StartError, StoreError."""
-        if not self._config.replication.replicates:
+        if not self._config.replication.needs_replication:
             self._store.stand_alone(self._now_ms())
             return
         calls, options = Calls(self._client, renews=True), options_of(self._config)
@@ -415,7 +415,7 @@ class BrokerNode:
         self.context.pop.waiters.release_all()
         self._register_topics([])
 
-    async def _listen(self, parts: AsyncExitStack) -> None:
+    async def _open_ports(self, parts: AsyncExitStack) -> None:
         """Open the ports and make the parts that need the address; `parts` releases them at the
         end. Raises StartError."""
         config = self._config
@@ -446,7 +446,7 @@ class BrokerNode:
             self.context.store_host = pack_ip(self._ip, port)
             fast.start(self.context.store_host)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
-                vip = table.without(_NOT_VIP)
+                vip = table.without_codes(_NOT_VIP)
                 gate = Gate(fast.lane, turn=turn) if is_open else None
                 await server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except (OSError, TlsError) as error:
@@ -505,7 +505,7 @@ class BrokerNode:
             now_ms=self._now_ms,
         )
         front = GrpcFront(self.context, backend, self._threads)
-        if not front.begin():
+        if not front.begin_accepting():
             return None
         self._grpc = front
         return front.server if config.grpc_at_listen_port else None
@@ -561,24 +561,26 @@ class BrokerNode:
             run_logging_errors(self._replicating.tick, "replication's tick")
             look_ms = self._replicating.master_search_ms
             if look_ms is not None:
-                self._periodic.every("master", look_ms, lambda: self._register_topics([]))
+                self._periodic.run_every("master", look_ms, lambda: self._register_topics([]))
         run_logging_errors(self._periodic.tick, "the broker's duties")
         look_up_ms = self._config.fetch_namesrv_addr_interval_ms
-        self._periodic.every("the look-up of name servers", look_up_ms, self._lookup.begin)
+        self._periodic.run_every(
+            "the look-up of name servers", look_up_ms, self._lookup.begin_lookup
+        )
         run_logging_errors(self._name_servers.tick, "the registration")
         replication = self._config.replication
         if replication.enable_slave_acting_master:
             beat = partial(
                 self._name_servers.send_heartbeats, replication.send_heartbeat_timeout_ms
             )
-            self._periodic.every("heartbeats", replication.broker_heartbeat_interval_ms, beat)
-        self._periodic.every("saves", SAVER_TICK_MS, self._saver.tick)
+            self._periodic.run_every("heartbeats", replication.broker_heartbeat_interval_ms, beat)
+        self._periodic.run_every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _save_config(self, changed: Sequence[Property]) -> Deferred[OSError | None]:
         """Apply a changed configuration at once, and write it to its file; resolves to None when it
         is durable, or to the OSError."""
         config, context, saved = self._config, self.context, Deferred[OSError | None]()
-        self._store.config.follow(config.store)
+        self._store.config.adopt_live_values(config.store)
         context.role.reconfigure(config.replication)
         if self._replicating is not None:
             self._replicating.service.reconfigure(options_of(config))
@@ -587,7 +589,7 @@ class BrokerNode:
         context.assignments.reconfigure()
         clients.send_notices(context)
         if config.path:
-            work = partial(write_back, self._files, config.path, changed)
+            work = partial(save_changes, self._files, config.path, changed)
             self._config_disk.submit(work, saved.resolve)
         else:
             saved.resolve(None)
@@ -601,7 +603,7 @@ class BrokerNode:
     def _register_topics(self, names: Sequence[str]) -> Deferred[None]:
         """Register topics at all name servers ([]: all topics); resolves when they have them or are
         not waited for."""
-        return self._name_servers.changed(names)
+        return self._name_servers.register_changed(names)
 
     def _register_without_wait(self, names: list[str]) -> None:
         """Register topics at all name servers, without waiting."""

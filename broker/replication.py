@@ -172,12 +172,12 @@ class GroupMembership(Protocol):
         """This broker's id in the group, from 1; None until controllers assigned it."""
 
     @property
-    def reason(self) -> str:
+    def reason_without_role(self) -> str:
         """The reason why the broker is not a member, or has not taken its last role; "" without a
         failure."""
 
     @property
-    def finder(self) -> MasterFinder:
+    def master_finder(self) -> MasterFinder:
         """The search for the named master's HA address; it receives that master's own
         announcements."""
 
@@ -209,12 +209,12 @@ class LockVotes(Protocol):
     def is_young(self) -> bool:
         """Whether a lock granted before the broker's last stop may still be valid."""
 
-    def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
+    def request_votes(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
         """Ask the other brokers for their votes; resolves within a second to the queues, in the
         order of `wanted.queues`, that get enough votes if this broker grants them, too. The caller
         locks them here; an unreachable broker has no vote."""
 
-    def unlock(self, wanted: LockRequest) -> None:
+    def release_locks(self, wanted: LockRequest) -> None:
         """Send the release of the locks to the other brokers, without waiting for answers. The
         caller releases them here."""
 
@@ -257,7 +257,7 @@ class ByteRate:
     def __init__(self, now_ms: int) -> None:
         self._began_ms, self._bytes, self._last = now_ms, 0, 0
 
-    def add(self, size: int, now_ms: int) -> None:
+    def count_bytes(self, size: int, now_ms: int) -> None:
         """Count `size` transferred bytes at `now_ms`."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
             self._end_period(now_ms)

@@ -26,25 +26,25 @@ AGAIN_MS: Final = 10_000
 
 class UnappliedDeletions:
     """Deletions of topics that only the log proves: deletes the queues and the state of the former
-    life. Loop thread only. The constructor registers `apply` with the store."""
+    life. Loop thread only. The constructor registers `begin_deletions` with the store."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._due_ms: dict[str, int] = {}
         self._begun: set[str] = set()
-        broker.store.on_unapplied_deletions.append(self.apply)
+        broker.store.on_unapplied_deletions.append(self.begin_deletions)
 
-    def apply(self, now_ms: int) -> None:
+    def begin_deletions(self, now_ms: int) -> None:
         """Begin each deletion that the store has found and that is not in progress; `now_ms` is
         epoch ms. Sends to the topic are refused meanwhile. A failure is logged, and tried again at
         the store's first call after AGAIN_MS."""
         steady_ms, deletions = self._broker.steady_ms(), self._broker.store.deletions
-        for topic, life in deletions.unapplied().items():
+        for topic, life in deletions.unapplied_deletions().items():
             is_due = self._due_ms.get(topic, steady_ms) <= steady_ms
             if is_due and topic not in self._begun and not deletions.is_requested(topic):
-                self._begin(topic, life, now_ms)
+                self._begin_deletion(topic, life, now_ms)
 
-    def _begin(self, topic: str, life: NewLife, now_ms: int) -> None:
+    def _begin_deletion(self, topic: str, life: NewLife, now_ms: int) -> None:
         """Begin the deletion of a topic's former life. Offsets are removed first and durably: after
         a crash that follows the deletion they would count for the new life, whose messages they
         have not passed."""
@@ -54,8 +54,8 @@ class UnappliedDeletions:
         broker.topics.on_replace([topic])
         groups = {*broker.offsets.groups_of(topic), *broker.consumers.online_groups_of(topic)}
         broker.offsets.remove_topic(topic, now_ms)
-        broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
-        broker.saver.saved().then(partial(self._delete_queues, topic, life, groups, now_ms))
+        broker.saver.save_changed(OFFSETS_FILE, broker.offsets.take_content)
+        broker.saver.when_saved().then(partial(self._delete_queues, topic, life, groups, now_ms))
 
     def _delete_queues(
         self, topic: str, life: NewLife, groups: set[str], now_ms: int, error: OSError | None
@@ -66,7 +66,10 @@ class UnappliedDeletions:
         if error is not None:
             self._on_deleted(topic, groups, now_ms, StoreError(str(error)))
             return
-        if store.deletions.is_requested(topic) or store.deletions.unapplied().get(topic) != life:
+        if (
+            store.deletions.is_requested(topic)
+            or store.deletions.unapplied_deletions().get(topic) != life
+        ):
             # Meanwhile the master's table has the deletion, or the record that proves it was cut
             # off.
             self._begun.discard(topic)

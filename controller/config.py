@@ -16,13 +16,13 @@ from turbopump.engine.keys import (
     PORT,
     TEXT,
     Kind,
-    between,
+    integer_kind,
     key,
 )
 from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 from turbopump.net.wire.java_properties import ConfigError
 
 ALL: Final = "0.0.0.0"
@@ -81,7 +81,7 @@ def parse_peers(value: str) -> dict[str, str]:
             continue
         name, dash, address = part.strip().partition("-")
         try:
-            host, port = split(address)
+            host, port = split_host_port(address)
             if not dash or not name or not port:
                 raise ValueError
         except ValueError:
@@ -130,7 +130,7 @@ def _checked_group(value: str) -> str:
     return value
 
 
-PERIOD: Final = between(10, INT32_MAX)
+PERIOD: Final = integer_kind(10, INT32_MAX)
 """Kind of a setting that is a time in ms, at least 10."""
 PEERS: Final = Kind("n0-host:port;n1-host:port", _checked_peers)
 """Kind of `controllerDLegerPeers`: empty, or text for `parse_peers`."""
@@ -249,7 +249,7 @@ class ControllerConfig(NodeConfig):
     )
     server_channel_max_idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
-        between(1, INT32_MAX // 1_000),
+        integer_kind(1, INT32_MAX // 1_000),
         120,
         "Seconds of silence after which a connection is closed.",
     )
@@ -262,7 +262,7 @@ class ControllerConfig(NodeConfig):
     )
     heartbeat_leak_max: int = key(
         "maxHeartBeatLeak",
-        between(1, 100),
+        integer_kind(1, 100),
         3,
         "Missed heartbeats before another leader is elected.",
         rocketmq=OURS,
@@ -323,7 +323,7 @@ class ControllerConfig(NodeConfig):
         peers."""
         if not self.peers:
             return self.bind_address or ALL, self.listen_port
-        host, port = split(self.members[self.self_id])
+        host, port = split_host_port(self.members[self.self_id])
         return self.bind_address or host, port
 
     @property
@@ -332,7 +332,7 @@ class ControllerConfig(NodeConfig):
         path = self.store_path or f"~/{self.controller_type}Controller"
         return f"{path}/raft-{self.self_id}"
 
-    def check(self, _before: NodeConfig) -> list[str]:
+    def check_change(self, _before: NodeConfig) -> list[str]:
         """Raise ConfigError if minVoteIntervalMs is above maxVoteIntervalMs; return no warnings."""
         least, most = self.vote_interval_ms_min, self.vote_interval_ms_max
         if least > most:

@@ -67,7 +67,7 @@ class ControllerCore:
         self.death_probes = DeathProbes(
             probe, self.heartbeats.is_disconnected, self._on_process_dead
         )
-        self.leading = False
+        self.is_leading = False
         """Whether this node decides: it leads, and has applied every entry from before its lead."""
         self.elections = 0
         """Number of masters elected while this node led, since the start of the process."""
@@ -85,12 +85,12 @@ class ControllerCore:
     # Events
 
     def on_request(self, connection: int, request: Command, now_ms: int) -> Reply:
-        """Answer a request with a code of requests.CODES; see ControllerRequests.answer.
+        """Answer a request with a code of requests.CODES; see ControllerRequests.answer_request.
 
         `connection` is the number that `on_closed` gets later.
         """
         self._set_time(now_ms)
-        return self._requests.answer(connection, request)
+        return self._requests.answer_request(connection, request)
 
     def on_closed(self, connection: int, now_ms: int) -> None:
         """Handle a closed connection: probe the hosts of brokers that sent heartbeats over it.
@@ -104,15 +104,15 @@ class ControllerCore:
                 address = self.tables.groups[key[1]].replicas[key[2]].address
                 self.death_probes.add(key, address, now_ms)
             else:
-                self.heartbeats.ended(key, now_ms)
+                self.heartbeats.record_death(key, now_ms)
 
     def _on_process_dead(self, key: Key) -> None:
         """Record that a probe found a broker's process dead, and have its group checked."""
-        if self.heartbeats.ended(key, self.now_ms):
+        if self.heartbeats.record_death(key, self.now_ms):
             self._log_dead(
                 [key], "is dead: its connection closed, and its port refuses connections"
             )
-            self.proposals.pump()
+            self.proposals.propose_next()
 
     def on_tick(self, now_ms: int) -> None:
         """Advance the time, at least every 100 ms, whether this node leads or not.
@@ -126,16 +126,17 @@ class ControllerCore:
         if judged_ms - self._looked_ms >= self.config.scan_not_active_broker_interval_ms:
             self._looked_ms = judged_ms
             self._log_dead(
-                self.heartbeats.expire(now_ms), "is dead: no heartbeat came within its timeout"
+                self.heartbeats.remove_expired(now_ms),
+                "is dead: no heartbeat came within its timeout",
             )
         if (
-            self.leading
+            self.is_leading
             and judged_ms - self._scanned_ms >= self.config.scan_inactive_master_interval_ms
         ):
             self._scanned_ms = judged_ms
             self._attention.update(dict.fromkeys(self.tables.groups))
-        self.proposals.expire(now_ms)
-        self.proposals.pump()
+        self.proposals.refuse_expired(now_ms)
+        self.proposals.propose_next()
 
     def on_leader(self, leads: bool) -> None:
         """Begin a lead, with all earlier entries applied, or end it.
@@ -143,7 +144,7 @@ class ControllerCore:
         All queued requests are refused with CONTROLLER_NOT_LEADER. A lead begins with the next
         event that has a time.
         """
-        self.leading = self._lead_is_new = leads
+        self.is_leading = self._lead_is_new = leads
         self._attention.clear()
         self.proposals.close()
 
@@ -159,10 +160,10 @@ class ControllerCore:
             logger.error("entry %d changes nothing: %s", entry.index, happened.reason)
             happened = ()
         for event in happened:
-            self.tables.apply(event)
+            self.tables.apply_event(event)
             if isinstance(event, ElectMaster):
                 self.heartbeats.on_elected(event.broker_name, self.now_ms)
-        if self.leading:
+        if self.is_leading:
             self._notify_brokers(happened)
         self.proposals.finish_applied()
 
@@ -190,7 +191,7 @@ class ControllerCore:
         self._set_time(now_ms)
         decided: Deferred[Decision] = Deferred()
         job = ProposalJob(
-            lambda: dledger_append_rules.judge(self.tables, body),
+            lambda: dledger_append_rules.judge_entry(self.tables, body),
             decided.resolve,
             now_ms + WAIT_MS,
             body=body,
@@ -203,14 +204,17 @@ class ControllerCore:
     @property
     def is_undisputed_leader(self) -> bool:
         """Whether this controller leads and cannot have been deposed meanwhile."""
-        return self.leading and self.quorum.has_quorum(self.now_ms)
+        return self.is_leading and self.quorum.has_quorum(self.now_ms)
 
     def _next_group(self) -> ProposalJob | None:
         """Return the proposal for the next group that needs one; it precedes all requests."""
         while self._attention and self.quorum.has_quorum(self.now_ms):
             name, _ = self._attention.popitem()
-            decision = elections.look_after(
-                self.tables, name, self.liveness(), unclean=self.config.enable_elect_unclean_master
+            decision = elections.decide_without_request(
+                self.tables,
+                name,
+                self.liveness_at(),
+                unclean=self.config.enable_elect_unclean_master,
             )
             if decision is not None:
                 return self._group_job(name, decision)
@@ -233,7 +237,9 @@ class ControllerCore:
             self._lead_is_new = False
             self.proposals.open()
             if not self.quorum.is_leader or self.quorum.term != self._led_term + 1:
-                self.heartbeats.lead(now_ms)  # else no other leader granted a lease in between
+                self.heartbeats.begin_lead(
+                    now_ms
+                )  # else no other leader granted a lease in between
             self._led_term = self.quorum.term if self.quorum.is_leader else NO_TERM
             self._start_lead()
 
@@ -252,7 +258,7 @@ class ControllerCore:
 
     # Brokers
 
-    def liveness(self) -> LivenessAt:
+    def liveness_at(self) -> LivenessAt:
         """Return the table of heartbeats as of `now_ms`, as elections use it."""
         return LivenessAt(self.heartbeats, self.now_ms)
 
@@ -277,7 +283,7 @@ class ControllerCore:
         """Log dead brokers; a leader checks their groups soon. `how` completes the log line."""
         for _, broker_name, broker_id in dead[:50]:  # names may be made up, 50,000 at once
             logger.warning("broker %d of %s %s", broker_id, broker_name, how)
-        if self.leading:
+        if self.is_leading:
             self._attention.update((key[1], None) for key in dead)
 
     def is_moving(self, broker_name: str) -> bool:
@@ -289,9 +295,11 @@ class ControllerCore:
         if self.proposals.has_undecided_entry:
             return True
         if broker_name in self._attention:
-            unclean, liveness = self.config.enable_elect_unclean_master, self.liveness()
+            unclean, liveness = self.config.enable_elect_unclean_master, self.liveness_at()
             if (
-                elections.look_after(self.tables, broker_name, liveness, unclean=unclean)
+                elections.decide_without_request(
+                    self.tables, broker_name, liveness, unclean=unclean
+                )
                 is not None
             ):
                 return True
@@ -334,7 +342,7 @@ class ControllerCore:
         the timeout, if notifyBrokerRoleChanged is set."""
         if not self.config.notify_broker_role_changed:
             return
-        liveness = self.liveness()
+        liveness = self.liveness_at()
         for broker_id, replica in group.replicas.items():
             if liveness.is_active(group, broker_id):
-                self.notices(replica.address, registration.notice(group))
+                self.notices(replica.address, registration.make_notice(group))

@@ -25,17 +25,17 @@ VALUES_MAX = 10_000
 replicas has a few hundred, and 10,000 are parsed in some milliseconds."""
 
 
-def judge(tables: GroupTables, body: bytes) -> Decision:
+def judge_entry(tables: GroupTables, body: bytes) -> Decision:
     """Decide whether a client's entry with this body may be appended: SUCCESS without events, or a
     refusal with its reason as remark."""
     if sum(map(body.count, (b",", b"[", b"{"))) > VALUES_MAX:
-        return _refuse(f"an event of over {VALUES_MAX} values")
+        return _refused(f"an event of over {VALUES_MAX} values")
     happened = events.decode(body)
     if isinstance(happened, BadEvent):
-        return _refuse(happened.reason)
+        return _refused(happened.reason)
     kind = int.from_bytes(body[:2], "big")
     if kind > ROCKETMQ_TYPES_MAX:
-        return _refuse(f"an event of type {kind} is only made by a controller")
+        return _refused(f"an event of type {kind} is only made by a controller")
     for event in happened:
         refusal = _refusal_of(tables, event, kind)
         if refusal is not None:
@@ -46,22 +46,22 @@ def judge(tables: GroupTables, body: bytes) -> Decision:
 def _refusal_of(tables: GroupTables, event: Event, kind: int) -> Decision | None:
     """The refusal of an event of type `kind`; None if it may be appended."""
     if isinstance(event, events.Read):
-        return _refuse(f"an event of type {kind} is a read, which cannot be appended")
+        return _refused(f"an event of type {kind} is a read, which cannot be appended")
     if isinstance(event, ApplyBrokerId):
         if event.broker_address and not registration.is_name(event.broker_address):
-            return _refuse("the broker's address is too long or unprintable")
+            return _refused("the broker's address is too long or unprintable")
         header = ApplyBrokerIdRequest(
             event.cluster_name, event.broker_name, event.broker_id, event.check_code
         )
         decision = registration.apply_id(tables, header)
         return None if decision.code is ResponseCode.SUCCESS else decision
     if event.broker_name in tables.groups:
-        return _refuse(
+        return _refused(
             f"an event of type {kind} of the broker-set {event.broker_name} is only made by a "
             "request to the controller"
         )
     return None
 
 
-def _refuse(reason: str) -> Decision:
+def _refused(reason: str) -> Decision:
     return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, reason)

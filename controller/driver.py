@@ -193,7 +193,7 @@ class Driver:
         self._run()
         return later
 
-    def hand_over(self, now_ms: int) -> str | None:
+    def transfer_leadership(self, now_ms: int) -> str | None:
         """Ask the live follower with the longest log to lead; return its id.
 
         Returns before the outcome is known. None, without effect, if this member does not lead, or
@@ -202,13 +202,13 @@ class Driver:
         leading = self._raft.leading
         if leading is None or not self.is_leader:
             return None
-        taker = min(leading.live_peers(), key=leading.lag, default=None)
+        taker = min(leading.live_peers(), key=leading.entries_behind, default=None)
         if taker is None or self._raft.transfer_to(taker, now_ms) is not LedgerCode.SUCCESS:
             return None
         self._run()
         return taker
 
-    def begin(self, machine: Machine, now_ms: int) -> None:
+    def begin_member(self, machine: Machine, now_ms: int) -> None:
         """Restore the machine from the last snapshot, if there is one, then take part in the
         quorum. Call it once, before all other methods."""
         self._machine = machine
@@ -228,7 +228,7 @@ class Driver:
         self._run()
         for peer_id, suspect in list(self._suspects.items()):
             if now_ms >= suspect.due_ms:
-                self._probe(peer_id, suspect, now_ms)
+                self._probe_leader(peer_id, suspect, now_ms)
 
     def on_closed(self, connection: int, now_ms: int) -> None:
         """Handle the close of the connection with this number, which `on_request` got, too.
@@ -240,7 +240,7 @@ class Driver:
         peer_id = self._connections.pop(connection, None)
         if peer_id is not None and peer_id == self.leader_id and not self._ended:
             self._suspects[peer_id] = SuspectedLeader(now_ms)
-            self._probe(peer_id, self._suspects[peer_id], now_ms)
+            self._probe_leader(peer_id, self._suspects[peer_id], now_ms)
 
     def on_request(self, connection: int, request: Command, now_ms: int) -> Reply | Steps[Reply]:
         """Handle a request of a peer or of a DLedger client, with a code of LEDGER_CODES.
@@ -305,21 +305,21 @@ class Driver:
         message = replace(message, body=None)  # only `append` keeps the body, while needed
         self._client_open += size
 
-        def done(outcome: int | str) -> None:
+        def answer_client(outcome: int | str) -> None:
             self._client_open -= size
             response.resolve(self._append_answer(request, message, outcome))
 
-        self._machine.append(body, now_ms).then(done)
+        self._machine.append(body, now_ms).then(answer_client)
         return response
 
-    def end(self) -> None:
+    def drop_actions(self) -> None:
         """Drop all queued actions, and send nothing further; cannot be undone.
 
         A write in progress is completed on its disk thread. Appends and requests without an answer
         never get one.
         """
         self._ended = True
-        self._order.clear()
+        self._order.drop_actions()
 
     def _run(self) -> None:
         """Perform all actions that are possible now, and their consequences."""
@@ -328,11 +328,11 @@ class Driver:
         self._running = True
         try:
             while not self._ended:
-                found = self._raft.take()
+                found = self._raft.take_actions()
                 has_done = bool(found)
                 self._order.add(found)
-                while (next_one := self._order.next()) is not None:
-                    self._perform(next_one)
+                while (next_one := self._order.next_action()) is not None:
+                    self._perform_action(next_one)
                     has_done = True
                 if not has_done and not self._write():
                     return
@@ -341,14 +341,15 @@ class Driver:
 
     def _write(self) -> bool:
         """Give the durable actions to the disk; return whether they are done already."""
-        batch = self._order.batch()
+        batch = self._order.next_batch()
         if self._writing or not batch:
             return False
         self._writing = True
         self._write_began_ms = self._sync_began_ms = self._now_ms()
         self._syncs_before = self._syncs_seen = self._storage.syncs
         self._disk.submit(
-            partial(self._storage.do, batch), lambda error: self._on_written(batch, error)
+            partial(self._storage.perform_actions, batch),
+            lambda error: self._on_written(batch, error),
         )
         return not self._writing
 
@@ -359,11 +360,11 @@ class Driver:
         if self._ended:
             return
         if error is not None:
-            self._fail(error)
+            self._end_failed(error)
             return
         syncs = max(1, self._storage.syncs - self._syncs_before)
         self._raft.on_synced((self._now_ms() - self._write_began_ms) // syncs)
-        self._order.wrote(batch)
+        self._order.on_written(batch)
         self._run()
 
     def _watch_disk(self, now_ms: int) -> None:
@@ -374,20 +375,20 @@ class Driver:
             self._syncs_seen, self._sync_began_ms = self._storage.syncs, now_ms
         self._raft.on_sync_waits(now_ms - self._sync_began_ms, now_ms)
 
-    def _fail(self, error: OSError) -> None:
+    def _end_failed(self, error: OSError) -> None:
         """End this member, because its disk or its snapshot failed, and report the error."""
         logger.error("the controller's disk failed, so it leaves the quorum: %s", error)
         led, self._leads = self._leads, False
-        self.end()
+        self.drop_actions()
         if led:
             self._machine.on_leader(False)
         self._failed(error)
 
-    def _perform(self, action: Action) -> None:
+    def _perform_action(self, action: Action) -> None:
         """Perform an action that is not durable."""
         match action:
             case Call():
-                self._call(action)
+                self._send_call(action)
             case Response():
                 request, later = _request_and_answer(action.token)
                 later.resolve(
@@ -416,9 +417,9 @@ class Driver:
         try:
             self._machine.restore(action.data)
         except ValueError as error:
-            self._fail(OSError(f"the snapshot of entry {action.index} is malformed: {error}"))
+            self._end_failed(OSError(f"the snapshot of entry {action.index} is malformed: {error}"))
 
-    def _call(self, call: Call) -> None:
+    def _send_call(self, call: Call) -> None:
         """Send a request to a peer; the answer, or the failure, goes to Raft."""
         request = new_request(request_code(call.message), body=encode(call.message))
         response = self._calls(self.peers[call.peer_id], request, CALL_TIMEOUT_MS)
@@ -439,7 +440,7 @@ class Driver:
         self._raft.on_response(call.peer_id, call.call, message, self._now_ms())
         self._run()
 
-    def _probe(self, peer_id: str, suspect: SuspectedLeader, now_ms: int) -> None:
+    def _probe_leader(self, peer_id: str, suspect: SuspectedLeader, now_ms: int) -> None:
         """Probe the host of a leader, several times.
 
         A dying process may close its port later than its connections.

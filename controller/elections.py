@@ -77,7 +77,7 @@ class Liveness(Protocol):
         """Whether a heartbeat of the broker came within FRESH_SHARE of its timeout, over an open
         connection."""
 
-    def alive(self, group: Group, broker_id: int) -> bool:
+    def may_be_alive(self, group: Group, broker_id: int) -> bool:
         """Whether the broker is not known to be dead."""
 
     def newest_report(self, group: Group, broker_id: int) -> BrokerReport | None:
@@ -91,7 +91,7 @@ class Liveness(Protocol):
         """Whether a broker without a heartbeat in this young lead may yet report facts unknown
         here."""
 
-    def unregistered(self, group: Group) -> list[BrokerReport]:
+    def unregistered_reports(self, group: Group) -> list[BrokerReport]:
         """Return recent reports of the group's running brokers that are not registered."""
 
     def is_young(self) -> bool:
@@ -101,7 +101,7 @@ class Liveness(Protocol):
         """Whether the tables already contain the state of the broker's log in the process
         `life`."""
 
-    def health(self, group: Group, broker_id: int) -> StoreHealth:
+    def reported_health(self, group: Group, broker_id: int) -> StoreHealth:
         """Return the health of the broker's store as reported; FIT if unknown or dead."""
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
@@ -126,7 +126,7 @@ class Decision:
     """Empty if the answer changes nothing; an answer with an error code may have events, too."""
 
 
-def alter(
+def decide_alter(
     tables: GroupTables,
     header: headers.AlterSyncStateSetRequest,
     wanted: SyncStateSet,
@@ -209,7 +209,7 @@ def _alter_refused(code: ResponseCode, remark: str) -> Decision:
     return Decision(code, remark, headers.AlterSyncStateSetResponse())
 
 
-def elect(
+def decide_election(
     tables: GroupTables,
     header: headers.ElectMasterRequest,
     liveness: Liveness,
@@ -239,7 +239,7 @@ def elect(
         winner: int | None = _first_master(group, asked, liveness)
     else:
         wanted = asked if header.designate_elect and asked != NO_REQUESTER else None
-        winner = choose(group, liveness, unclean=unclean, wanted=wanted)
+        winner = choose_master(group, liveness, unclean=unclean, wanted=wanted)
         is_new = winner != group.master_id or is_behind(group, liveness)
         if wanted is None and is_new and is_unsure(group, liveness):
             return _no_candidate(group, asked)
@@ -254,7 +254,7 @@ def elect(
             ElectMasterBody(group.members).encode(),
         )
     event = election_event(group, winner, liveness)
-    after = group.after(event)
+    after = group.with_events(event)
     members = MemberGroup(after.cluster_name, after.broker_name, after.addresses)
     return Decision(
         header=_master_of(after),
@@ -283,7 +283,11 @@ def _first_master(group: Group, asked: int, liveness: Liveness) -> int | None:
     if report is not None and report.epoch > 0 and liveness.is_young():
         return None
     knows = (-1, False) if report is None else report.data_rank
-    return None if any(one.data_rank > knows for one in liveness.unregistered(group)) else winner
+    return (
+        None
+        if any(one.data_rank > knows for one in liveness.unregistered_reports(group))
+        else winner
+    )
 
 
 def is_behind(group: Group, liveness: Liveness) -> bool:
@@ -335,7 +339,7 @@ def _master_of_unknown_set(group: Group, liveness: Liveness) -> int | None:
         for one, heard in reports.items()
         if heard is not None
         and group.replicas[one].unfit != DAMAGED
-        and liveness.health(group, one) is not StoreHealth.FAILED
+        and liveness.reported_health(group, one) is not StoreHealth.FAILED
     }
     latest = _latest_reported_epoch(group, liveness)
     last = [o for o, heard in able.items() if (heard.epoch, heard.standing) == (latest, MASTER)]
@@ -362,11 +366,12 @@ def _reports_outside(report: BrokerReport | None) -> bool:
     return report is not None and report.standing == OUTSIDE
 
 
-def choose(
+def choose_master(
     group: Group, liveness: Liveness, *, unclean: bool = False, wanted: int | None = None
 ) -> int | None:
     """Return the id of the broker that should be master now, maybe the present one; None: no
-    broker can. `wanted` is an administrator's choice, returned if allowed; `unclean`: see `elect`.
+    broker can. `wanted` is an administrator's choice, returned if allowed; `unclean`: see
+    `decide_election`.
 
     Only brokers with a fresh heartbeat qualify: if a replica is cut off together with its master,
     the master may count as dead some moments earlier, and that replica would be waited for in vain.
@@ -376,16 +381,16 @@ def choose(
     if is_behind(group, liveness) or (group.had_master and not group.candidates):
         return _master_of_unknown_set(group, liveness)
     master = group.master_id if _has_whole_master(group, liveness) else None
-    if master is not None and liveness.health(group, master) is StoreHealth.FIT:
+    if master is not None and liveness.reported_health(group, master) is StoreHealth.FIT:
         return master
     fresh = [one for one in sorted(group.candidates) if liveness.has_recent_heartbeat(group, one)]
     fit = [member for member in fresh if not group.is_unfit(member)]
-    if master is not None and liveness.health(group, master) is StoreHealth.SLOW:
+    if master is not None and liveness.reported_health(group, master) is StoreHealth.SLOW:
         return _faster_member(group, fit, liveness) or master
     for able in (StoreHealth.FIT, StoreHealth.SLOW, StoreHealth.STOPPING, StoreHealth.FULL):
-        if master is not None and liveness.health(group, master) is able:
+        if master is not None and liveness.reported_health(group, master) is able:
             return master
-        able_ones = [one for one in fit if liveness.health(group, one) is able]
+        able_ones = [one for one in fit if liveness.reported_health(group, one) is able]
         if able_ones:
             return _best_candidate(group, able_ones, liveness)
     reports = [liveness.newest_report(group, one) for one in fresh]
@@ -419,7 +424,7 @@ def _faster_member(group: Group, fit: list[int], liveness: Liveness) -> int | No
     able = [
         o
         for o in fit
-        if liveness.health(group, o) is StoreHealth.FIT and liveness.reports_fast(group, o)
+        if liveness.reported_health(group, o) is StoreHealth.FIT and liveness.reports_fast(group, o)
     ]
     return _best_candidate(group, able, liveness) if able and liveness.is_settled(group) else None
 
@@ -427,12 +432,14 @@ def _faster_member(group: Group, fit: list[int], liveness: Liveness) -> int | No
 def _has_whole_master(group: Group, liveness: Liveness) -> bool:
     """Whether there is a master that lives, and has all acknowledged messages."""
     master = group.master_id
-    return master is not None and not group.is_unfit(master) and liveness.alive(group, master)
+    return (
+        master is not None and not group.is_unfit(master) and liveness.may_be_alive(group, master)
+    )
 
 
 def _with_failed_store(group: Group, brokers: list[int], liveness: Liveness) -> list[int]:
     """Return the ids in `brokers` whose reported store health is FAILED."""
-    return [one for one in brokers if liveness.health(group, one) is StoreHealth.FAILED]
+    return [one for one in brokers if liveness.reported_health(group, one) is StoreHealth.FAILED]
 
 
 def _may_be_designated(group: Group, wanted: int, liveness: Liveness, unclean: bool) -> bool:
@@ -441,7 +448,7 @@ def _may_be_designated(group: Group, wanted: int, liveness: Liveness, unclean: b
         wanted in group.candidates or unclean or not group.members or is_behind(group, liveness)
     )
     present = liveness.is_active(group, wanted) or (
-        wanted == group.master_id and liveness.alive(group, wanted)
+        wanted == group.master_id and liveness.may_be_alive(group, wanted)
     )
     return allowed and present and not _with_failed_store(group, [wanted], liveness)
 
@@ -463,7 +470,7 @@ def election_event(group: Group, winner: int, liveness: Liveness) -> ElectMaster
     return ElectMaster(group.broker_name, winner, latest + 1 if is_passed else 0, on_lease)
 
 
-def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
+def decide_begin_term(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
     """Decide to record that the master of that epoch has reported (BeginMasterTerm).
 
     Only members of the SyncStateSet are candidates afterwards. No event if another epoch is current
@@ -475,7 +482,7 @@ def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
     return Decision(events=(BeginMasterTerm(broker_name, master_epoch),))
 
 
-def look_after(
+def decide_without_request(
     tables: GroupTables, broker_name: str, liveness: Liveness, *, unclean: bool = False
 ) -> Decision | None:
     """Return the leader's decision on a group without a request; None if nothing can be done.
@@ -485,18 +492,20 @@ def look_after(
     group = tables.groups.get(broker_name)
     if group is None or not group.had_master or is_unsure(group, liveness):
         return None
-    if is_behind(group, liveness) and choose(group, liveness) is None:
+    if is_behind(group, liveness) and choose_master(group, liveness) is None:
         return None  # no data is given up: wait for brokers with a later epoch
     if (
         _has_whole_master(group, liveness)
         and not is_behind(group, liveness)
-        and choose(group, liveness) == group.master_id
+        and choose_master(group, liveness) == group.master_id
     ):
         unfit = group.unfit_members
         if not unfit:
             return None
         return Decision(events=(AlterSyncStateSet(broker_name, group.members - unfit),))
-    decision = elect(tables, headers.ElectMasterRequest(broker_name), liveness, unclean=unclean)
+    decision = decide_election(
+        tables, headers.ElectMasterRequest(broker_name), liveness, unclean=unclean
+    )
     if decision.code is ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and _awaits_candidate(
         group, liveness
     ):
@@ -507,7 +516,7 @@ def look_after(
 def _awaits_candidate(group: Group, liveness: Liveness) -> bool:
     """Whether a candidate without a fresh heartbeat may still be alive, and is waited for."""
     return any(
-        liveness.alive(group, member) and not liveness.has_recent_heartbeat(group, member)
+        liveness.may_be_alive(group, member) and not liveness.has_recent_heartbeat(group, member)
         for member in group.candidates
     )
 

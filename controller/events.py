@@ -19,13 +19,13 @@ from turbopump.net.wire.bodies import (
     BadBody,
     as_int,
     as_object,
-    dump,
-    flag,
-    int32,
-    items,
+    encode_json,
     load_object,
-    number,
-    text,
+    read_flag,
+    read_int32,
+    read_int64,
+    read_list,
+    read_text,
 )
 
 BATCH_TYPE: Final = 100
@@ -139,9 +139,11 @@ def encode(events: Sequence[Event]) -> bytes:
     if not events:
         return b""
     if len(events) == 1:
-        return _TYPES[type(events[0])].to_bytes(2, "big") + dump(_WRITERS[type(events[0])](*events))
+        return _TYPES[type(events[0])].to_bytes(2, "big") + encode_json(
+            _WRITERS[type(events[0])](*events)
+        )
     pieces = [{"event": _WRITERS[type(one)](one), "type": _TYPES[type(one)]} for one in events]
-    return BATCH_TYPE.to_bytes(2, "big") + dump({"events": pieces})
+    return BATCH_TYPE.to_bytes(2, "big") + encode_json({"events": pieces})
 
 
 def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
@@ -156,7 +158,7 @@ def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
         members = load_object(body[2:])
         if kind != BATCH_TYPE:
             return (_event_of_kind(kind, members),)
-        return tuple(items(members, "events", _decode_event))
+        return tuple(read_list(members, "events", _decode_event))
     except BadBody as error:
         return BadEvent(f"an event of type {kind} is not readable: {error}")
 
@@ -164,7 +166,7 @@ def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
 def _decode_event(value: Any) -> Event:
     """Decode `{"type": ..., "event": {...}}`. Raises BadBody."""
     members = as_object(value)
-    return _event_of_kind(number(members, "type", -1), as_object(members.get("event")))
+    return _event_of_kind(read_int64(members, "type", -1), as_object(members.get("event")))
 
 
 def _event_of_kind(kind: int, members: dict[str, Any]) -> Event:
@@ -177,7 +179,7 @@ def _event_of_kind(kind: int, members: dict[str, Any]) -> Event:
 
 def _broker_name(members: dict[str, Any]) -> str:
     """The member brokerName. Raises BadBody if it is missing or empty."""
-    name = text(members, "brokerName")
+    name = read_text(members, "brokerName")
     if not name:
         raise BadBody("brokerName is missing")
     return name
@@ -192,7 +194,7 @@ def _broker_id(members: dict[str, Any], key: str) -> int:
 
 
 def _broker_ids(members: dict[str, Any], key: str) -> frozenset[int]:
-    return frozenset(items(members, key, lambda value: _broker_id({key: value}, key)))
+    return frozenset(read_list(members, key, lambda value: _broker_id({key: value}, key)))
 
 
 def _encode_alter(event: AlterSyncStateSet) -> dict[str, Any]:
@@ -215,10 +217,10 @@ def _encode_apply(event: ApplyBrokerId) -> dict[str, Any]:
 
 def _decode_apply(members: dict[str, Any]) -> Event:
     return ApplyBrokerId(
-        text(members, "clusterName"),
+        read_text(members, "clusterName"),
         _broker_name(members),
-        text(members, "brokerAddress"),
-        text(members, "registerCheckCode"),
+        read_text(members, "brokerAddress"),
+        read_text(members, "registerCheckCode"),
         _broker_id(members, "newBrokerId"),
     )
 
@@ -234,10 +236,10 @@ def _encode_elect(event: ElectMaster) -> dict[str, Any]:
 
 
 def _decode_elect(members: dict[str, Any]) -> Event:
-    elected = flag(members, "newMasterElected")
+    elected = read_flag(members, "newMasterElected")
     master = _broker_id(members, "newMasterBrokerId") if elected else None
-    epoch = int32(members, "masterEpoch")
-    return ElectMaster(_broker_name(members), master, epoch, flag(members, "onLease"))
+    epoch = read_int32(members, "masterEpoch")
+    return ElectMaster(_broker_name(members), master, epoch, read_flag(members, "onLease"))
 
 
 def _encode_clean(event: CleanBrokerData) -> dict[str, Any]:
@@ -263,9 +265,9 @@ def _encode_update(event: UpdateBrokerAddress) -> dict[str, Any]:
 
 def _decode_update(members: dict[str, Any]) -> Event:
     return UpdateBrokerAddress(
-        text(members, "clusterName"),
+        read_text(members, "clusterName"),
         _broker_name(members),
-        text(members, "brokerAddress"),
+        read_text(members, "brokerAddress"),
         _broker_id(members, "brokerId"),
     )
 
@@ -276,7 +278,9 @@ def _encode_mark(event: MarkUnfit) -> dict[str, Any]:
 
 def _decode_mark(members: dict[str, Any]) -> Event:
     return MarkUnfit(
-        _broker_name(members), _broker_id(members, "brokerId"), text(members, "reason", "unclean")
+        _broker_name(members),
+        _broker_id(members, "brokerId"),
+        read_text(members, "reason", "unclean"),
     )
 
 
@@ -285,7 +289,7 @@ def _encode_begin(event: BeginMasterTerm) -> dict[str, Any]:
 
 
 def _decode_begin(members: dict[str, Any]) -> Event:
-    return BeginMasterTerm(_broker_name(members), int32(members, "masterEpoch"))
+    return BeginMasterTerm(_broker_name(members), read_int32(members, "masterEpoch"))
 
 
 _TYPES: Final[dict[type[Any], int]] = {

@@ -20,7 +20,7 @@ from turbopump.controller.pause_detector import PauseDetector
 from turbopump.controller.requests import CODES
 from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
 from turbopump.engine.deferred import Deferred
-from turbopump.net.config.audit import audit, keys_of_update, no_state
+from turbopump.net.config.audit import audit_handlers, keys_of_update, no_state
 from turbopump.net.config.updates import get_config, update_config
 from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
@@ -96,9 +96,9 @@ class Controller:
             self.core.on_tick(now_ms)
         self.pauses.on_tick(now_ms)
         if self.pauses.is_unfit(now_ms):
-            self._hand_over(now_ms)
+            self._transfer_leadership(now_ms)
 
-    def _hand_over(self, now_ms: int) -> None:
+    def _transfer_leadership(self, now_ms: int) -> None:
         """Hand the leadership over, but not during a broker's silence.
 
         A new leader would measure the silence again.
@@ -107,9 +107,9 @@ class Controller:
             return
         if not self.core.heartbeats.all_have_recent_heartbeat(now_ms):
             return
-        taker = self.driver.hand_over(now_ms)
+        taker = self.driver.transfer_leadership(now_ms)
         if taker is not None:
-            self.pauses.handed_over(now_ms)
+            self.pauses.note_transfer(now_ms)
             logger.warning(
                 "this controller was suspended for %d ms of the last ten seconds: %s is"
                 " asked to lead",
@@ -124,12 +124,12 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
     Requests are refused while the cores are None.
     """
 
-    def ledger(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
+    def handle_dledger(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
         if controller.driver is None:
             return _refuse_starting(request, ResponseCode.SYSTEM_ERROR)
         return controller.driver.on_request(controller.number_of(peer), request, now_ms)
 
-    def control(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
+    def handle_control(request: Command, peer: Peer, now_ms: int) -> Response | Steps[Response]:
         if controller.core is None:
             return _refuse_starting(request, ResponseCode.CONTROLLER_NOT_LEADER)
         wrong = _too_long(request)
@@ -138,9 +138,9 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
         return controller.core.on_request(controller.number_of(peer), request, now_ms)
 
     for code in LEDGER_CODES:
-        dispatcher.add(code, ledger)
+        dispatcher.add(code, handle_dledger)
     for code in CODES:
-        dispatcher.add(code, control)
+        dispatcher.add(code, handle_control)
     dispatcher.add(
         RequestCode.UPDATE_CONTROLLER_CONFIG,
         lambda request, peer, now_ms: update_config(
@@ -151,11 +151,11 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
         RequestCode.GET_CONTROLLER_CONFIG,
         lambda request, peer, now_ms: get_config(controller.config, request),
     )
-    audit(
+    audit_handlers(
         dispatcher,
         {
             RequestCode.UPDATE_CONTROLLER_CONFIG: partial(
-                keys_of_update, values=controller.config.values
+                keys_of_update, values=controller.config.values_as_text
             ),
             RequestCode.CONTROLLER_ELECT_MASTER: no_state,
             RequestCode.CLEAN_BROKER_DATA: no_state,

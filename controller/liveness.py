@@ -176,7 +176,7 @@ class _Dead:
         self._times.clear()
         self.size = 0
 
-    def expire(self, before_ms: int) -> None:
+    def remove_older(self, before_ms: int) -> None:
         """Remove brokers that died before `before_ms`."""
         for key in [key for key, at_ms in self._times.items() if at_ms < before_ms]:
             self.discard(key)
@@ -221,7 +221,7 @@ class Heartbeats:
     def __len__(self) -> int:
         return len(self._heard)
 
-    def lead(self, now_ms: int) -> None:
+    def begin_lead(self, now_ms: int) -> None:
         """Begin a lead at `now_ms`: marks (`is_marked`) and deaths by silence of earlier leads do
         not count, and each broker's timeout runs from now at the earliest."""
         self._marked.clear()
@@ -244,7 +244,7 @@ class Heartbeats:
         key = (header.cluster_name, header.broker_name, header.broker_id)
         is_news = not self.has_recent_heartbeat(key, now_ms) or self.newest_report(key) is None
         timeout_ms = header.heartbeat_timeout_mills or self.timeout_ms
-        one = self._record_sign(key, connection, now_ms)
+        one = self._record_sign_of_life(key, connection, now_ms)
         if one is None:
             return None
         one.timeout_ms = min(max(timeout_ms, TIMEOUT_MIN_MS), TIMEOUT_MAX_MS)
@@ -262,7 +262,7 @@ class Heartbeats:
         if max(len(header.cluster_name), len(header.broker_name)) <= NAME_MAX:
             one = BrokerReport(NO_CONNECTION, now_ms, self.timeout_ms)
             _copy_report(one, header)
-            self.unregistered.add(
+            self.unregistered.keep_report(
                 (header.cluster_name, header.broker_name), header.broker_addr, one
             )
 
@@ -273,7 +273,7 @@ class Heartbeats:
         effect, if the table is full.
         """
         was_dead = not self.is_active(key, now_ms)
-        return self._record_sign(key, connection, now_ms) is not None and was_dead
+        return self._record_sign_of_life(key, connection, now_ms) is not None and was_dead
 
     def on_registered(self, key: Key, header: RegisterBrokerToControllerRequest) -> None:
         """Record a committed registration: a damaged or incomplete log marks its `life`; see
@@ -307,7 +307,7 @@ class Heartbeats:
         """Discard a broker's reports, which belong to its previous process; the broker counts as
         dead since `now_ms` until its next heartbeat or request."""
         if key in self._heard:
-            self._drop(key)
+            self._remove_broker(key)
         self._closed.add(key, now_ms)
 
     def timeout_of(self, key: Key) -> int:
@@ -320,9 +320,9 @@ class Heartbeats:
         """Handle a closed connection; return the keys, sorted, of the brokers that are without a
         connection now.
 
-        Their processes may be dead, which a probe must find out; `ended` records that. A broker
-        that has sent a heartbeat over another connection since is not returned (RocketMQ keeps the
-        first connection, and drops such a broker).
+        Their processes may be dead, which a probe must find out; `record_death` records that. A
+        broker that has sent a heartbeat over another connection since is not returned (RocketMQ
+        keeps the first connection, and drops such a broker).
         """
         apart = sorted(self._keys.pop(connection, ()))
         for key in apart:
@@ -333,16 +333,16 @@ class Heartbeats:
         """Whether the broker's only connection closed, without a heartbeat since."""
         return key in self._heard and self._heard[key].connection == NO_CONNECTION
 
-    def ended(self, key: Key, now_ms: int) -> bool:
+    def record_death(self, key: Key, now_ms: int) -> bool:
         """Record the death of a broker's process; False, without effect, if the broker is connected
         again or not in the table."""
         if not self.is_disconnected(key):
             return False
-        self._drop(key)
+        self._remove_broker(key)
         self._closed.add(key, now_ms)
         return True
 
-    def expire(self, now_ms: int) -> list[Key]:
+    def remove_expired(self, now_ms: int) -> list[Key]:
         """Remove the brokers whose timeout has expired, and return their keys; drop old facts, too.
 
         Silence is measured up to `judged_ms` and from the start of this lead at the earliest.
@@ -354,10 +354,10 @@ class Heartbeats:
             if max(one.heard_ms, self._lead_ms) + one.timeout_ms < now_ms
         ]
         for key in dead:
-            self._drop(key)
+            self._remove_broker(key)
             self._silent.add(key, now_ms)
-        self._closed.expire(now_ms - self.timeout_ms)
-        self.unregistered.expire(now_ms - self.timeout_ms)
+        self._closed.remove_older(now_ms - self.timeout_ms)
+        self.unregistered.remove_older(now_ms - self.timeout_ms)
         for name in [name for name in self._term_begins_ms if self.is_settled(name, now_ms)]:
             del self._term_begins_ms[name]
         for key in [one for one in self._last_epochs if not self._is_registered(one)]:
@@ -402,7 +402,7 @@ class Heartbeats:
         one = self._heard.get(key)
         return one is not None and one.heard_ms + one.timeout_ms >= now_ms
 
-    def alive(self, key: Key, now_ms: int) -> bool:
+    def may_be_alive(self, key: Key, now_ms: int) -> bool:
         """Whether the broker is not known to be dead. Within the timeout of a new lead a broker
         without a heartbeat counts as alive, unless it was found dead."""
         now_ms = self._judged_time(now_ms)
@@ -436,19 +436,19 @@ class Heartbeats:
         """
         if not self.is_young(now_ms) or key in self._last_epochs:
             return False
-        return self.newest_report(key) is None and self.alive(key, now_ms)
+        return self.newest_report(key) is None and self.may_be_alive(key, now_ms)
 
     def _judged_time(self, now_ms: int) -> int:
         """The time in ms up to which silence counts: `now_ms`, or earlier after a
         suspension of this process."""
         return now_ms if self.judged_ms == LONG_AGO_MS else min(now_ms, self.judged_ms)
 
-    def health(self, key: Key) -> StoreHealth:
+    def reported_health(self, key: Key) -> StoreHealth:
         """Return the health of the broker's store as reported; FIT if unknown or dead."""
         one = self._heard.get(key)
         return StoreHealth.FIT if one is None else one.health
 
-    def _record_sign(self, key: Key, connection: int, now_ms: int) -> BrokerReport | None:
+    def _record_sign_of_life(self, key: Key, connection: int, now_ms: int) -> BrokerReport | None:
         """Record a sign of life of a broker over a connection; returns its report, which is added
         if it is missing, or None if the table is full."""
         one = self._heard.get(key)
@@ -461,7 +461,7 @@ class Heartbeats:
             self._closed.discard(key)
             self._silent.discard(key)
         elif one.connection != connection:
-            self._unlink(key, one.connection)
+            self._forget_connection(key, one.connection)
         one.connection, one.heard_ms, one.credited = connection, now_ms, False
         self._keys.setdefault(connection, set()).add(key)
         return one
@@ -483,13 +483,13 @@ class Heartbeats:
             self._strangers.discard(key)
             self._size -= kept_size(*key[:2])
 
-    def _drop(self, key: Key) -> None:
+    def _remove_broker(self, key: Key) -> None:
         """Remove a broker from the table of heartbeats."""
         one = self._heard.pop(key)
         self._uncount_unregistered(key)
-        self._unlink(key, one.connection)
+        self._forget_connection(key, one.connection)
 
-    def _unlink(self, key: Key, connection: int) -> None:
+    def _forget_connection(self, key: Key, connection: int) -> None:
         """Forget that the broker used this connection."""
         if connection == NO_CONNECTION:
             return
@@ -518,17 +518,17 @@ class LivenessAt:
         """Whether a heartbeat came within the broker's timeout."""
         return self.heartbeats.is_active(key_of(group, broker_id), self.now_ms)
 
-    def alive(self, group: Group, broker_id: int) -> bool:
+    def may_be_alive(self, group: Group, broker_id: int) -> bool:
         """Whether the broker is not known to be dead; see the module."""
-        return self.heartbeats.alive(key_of(group, broker_id), self.now_ms)
+        return self.heartbeats.may_be_alive(key_of(group, broker_id), self.now_ms)
 
     def newest_report(self, group: Group, broker_id: int) -> BrokerReport | None:
         """Return the newest report of a broker; None if it is dead or reported no log."""
         return self.heartbeats.newest_report(key_of(group, broker_id))
 
-    def health(self, group: Group, broker_id: int) -> StoreHealth:
+    def reported_health(self, group: Group, broker_id: int) -> StoreHealth:
         """Return the health of the broker's store as reported; FIT if unknown or dead."""
-        return self.heartbeats.health(key_of(group, broker_id))
+        return self.heartbeats.reported_health(key_of(group, broker_id))
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
         """Whether the broker reported a measured disk that is fast enough for sends."""
@@ -547,7 +547,7 @@ class LivenessAt:
         """Whether this lead is young and the broker, not known to be dead, never reported here."""
         return self.heartbeats.may_tell(key_of(group, broker_id), self.now_ms)
 
-    def unregistered(self, group: Group) -> list[BrokerReport]:
+    def unregistered_reports(self, group: Group) -> list[BrokerReport]:
         """Return the reports of the group's unregistered brokers of the last FRESH_SHARE of the
         timeout, unsorted."""
         since_ms = self.now_ms - int(self.heartbeats.timeout_ms * FRESH_SHARE)

@@ -30,7 +30,7 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -38,7 +38,7 @@ from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 from turbopump.net.wire.java_properties import ConfigError, Property
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class ControllerNode:
             self._timer.cancel()
         try:
             if self._parts.driver is not None:
-                self._parts.driver.end()
+                self._parts.driver.drop_actions()
         finally:
             await self._stop_serving()
         self._server = self._disk = None
@@ -197,7 +197,7 @@ class ControllerNode:
         """`host:port` of all members by id; of a single member with the port it listens at."""
         members = self._config.members
         if not self._config.peers:
-            host = split(members[self._config.self_id])[0]
+            host = split_host_port(members[self._config.self_id])[0]
             members = {self._config.self_id: join(host, self._port)}
         return members
 
@@ -222,9 +222,9 @@ class ControllerNode:
                 failed=self._on_disk_failed,
             )
         )
-        core = ControllerCore(self._config, driver, self._notify, self._probe)
+        core = ControllerCore(self._config, driver, self._send_notice, self._probe_host)
         self._parts.driver, self._parts.core = driver, core
-        driver.begin(core, now_ms)
+        driver.begin_member(core, now_ms)
 
     def _close_storage(self) -> None:
         """Close the quorum's files, if they are open."""
@@ -262,21 +262,21 @@ class ControllerNode:
 
     def _probe_refused(self, address: str) -> Deferred[bool]:
         """Connect to an address; resolves with whether its host refused the connection."""
-        return self._probe(address).map(lambda found: found is Probed.REFUSED)
+        return self._probe_host(address).map(lambda found: found is Probed.REFUSED)
 
-    def _probe(self, address: str) -> Deferred[Probed]:
+    def _probe_host(self, address: str) -> Deferred[Probed]:
         """Connect to a broker's address; resolves with whether its host accepted, refused
         or did not answer."""
         later: Deferred[Probed] = Deferred()
-        self._start_task(self._connect(address, later))
+        self._start_task(self._connect_and_resolve(address, later))
         return later
 
-    async def _connect(self, address: str, later: Deferred[Probed]) -> None:
+    async def _connect_and_resolve(self, address: str, later: Deferred[Probed]) -> None:
         """Connect to an address, for at most CONNECT_TIMEOUT_MS, and resolve `later` with
         the outcome."""
         found = Probed.NO_RESPONSE
         try:
-            host, port = split(address)
+            host, port = split_host_port(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
                 transport, _ = await self._loop.create_connection(asyncio.Protocol, host, port)
             transport.close()
@@ -293,7 +293,7 @@ class ControllerNode:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _notify(self, address: str, notice: Command) -> None:
+    def _send_notice(self, address: str, notice: Command) -> None:
         """Send a broker its role.
 
         Each address has one task, which sends only the newest waiting notice: brokers ignore older
@@ -332,7 +332,7 @@ class ControllerNode:
         """Write changed properties into the configuration file; runs on a disk thread."""
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
-            write_back(self._files, path, changed)
+            save_changes(self._files, path, changed)
 
 
 def raft_options(config: ControllerConfig, members: dict[str, str]) -> RaftOptions:

@@ -54,7 +54,7 @@ class PauseDetector:
             return False
         return self._handed_ms is None or now_ms - self._handed_ms >= AGAIN_MS
 
-    def handed_over(self, now_ms: int) -> None:
+    def note_transfer(self, now_ms: int) -> None:
         """Record that another member was asked to lead at `now_ms`: for AGAIN_MS `is_unfit` is
         False."""
         self._handed_ms = now_ms

@@ -97,7 +97,7 @@ class Proposals:
             job.done(not_leader())
 
     def enqueue(self, job: ProposalJob) -> None:
-        """Add a request to the queue, and `pump`.
+        """Add a request to the queue, and `propose_next`.
 
         The request is refused at once with CONTROLLER_NOT_LEADER if the queue is closed, or with
         SYSTEM_BUSY if it is full; `done` may be called before this returns.
@@ -108,16 +108,16 @@ class Proposals:
             job.done(Decision(ResponseCode.SYSTEM_BUSY, f"{WAITING_MAX} requests wait"))
         else:
             self._waiting.append(job)
-            self.pump()
+            self.propose_next()
 
-    def expire(self, now_ms: int) -> None:
+    def refuse_expired(self, now_ms: int) -> None:
         """Drop the requests in the queue whose deadline has passed, and refuse them with
         SYSTEM_ERROR; the request in progress continues."""
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             waited = f"no decision within {WAIT_MS} ms"
             self._waiting.popleft().done(Decision(ResponseCode.SYSTEM_ERROR, waited))
 
-    def pump(self) -> None:
+    def propose_next(self) -> None:
         """Decide and propose until a proposal is in progress or nothing waits; `urgent` proposals
         come first. A nested call has no effect."""
         if self._pumping:
@@ -130,7 +130,8 @@ class Proposals:
             self._pumping = False
 
     def finish_applied(self) -> None:
-        """Call `done` of the proposal in progress if it is committed and applied, and `pump`."""
+        """Call `done` of the proposal in progress if it is committed and applied, and
+        `propose_next`."""
         flight = self._flight
         if flight is None or flight.index is None or flight.index > self.applied:
             return
@@ -138,7 +139,7 @@ class Proposals:
         if flight.job is not None:
             flight.job.index = flight.index
             flight.job.done(flight.decision)
-        self.pump()
+        self.propose_next()
 
     def _start_next(self) -> bool:
         """Start the next proposal; return False if there is nothing to do."""
@@ -147,7 +148,7 @@ class Proposals:
         if self.has_undecided_entry:
             # Once a later entry is committed, the doubtful one either is committed before it or
             # never will be.
-            self._launch(_Flight(), b"")
+            self._propose_body(_Flight(), b"")
             return not self.has_undecided_entry
         job = self._urgent()
         if job is None:
@@ -156,14 +157,14 @@ class Proposals:
             job = self._waiting.popleft()
         decision = job.decide()
         if job.body is not None and decision.code is ResponseCode.SUCCESS:
-            self._launch(_Flight(job, decision), job.body)
+            self._propose_body(_Flight(job, decision), job.body)
         elif decision.events or job.must_commit:
-            self._launch(_Flight(job, decision), events.encode(decision.events))
+            self._propose_body(_Flight(job, decision), events.encode(decision.events))
         else:
             job.done(decision)
         return True
 
-    def _launch(self, flight: _Flight, body: bytes) -> None:
+    def _propose_body(self, flight: _Flight, body: bytes) -> None:
         """Propose an entry with this body; the proposal is in progress now."""
         self._flight = flight
         self._quorum.append(body).then(lambda end: self._on_ended(flight, end))

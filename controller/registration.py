@@ -11,7 +11,7 @@ removes those and no others.
 from turbopump.controller.elections import (
     Decision,
     Liveness,
-    choose,
+    choose_master,
     election_event,
     is_behind,
     is_unsure,
@@ -147,9 +147,9 @@ def register(
         happened.append(MarkUnfit(name, broker_id, UNCLEAN))
     elif group.master_id == broker_id and not is_behind(group, liveness):
         happened.append(election_event(group, broker_id, liveness))
-    after = group.after(*happened)
+    after = group.with_events(*happened)
     master = None if is_behind(after, liveness) else after.master_id
-    if master is not None and (master == broker_id or liveness.alive(after, master)):
+    if master is not None and (master == broker_id or liveness.may_be_alive(after, master)):
         reply.master_broker_id, reply.master_address = after.master_id, after.master_address
         reply.master_epoch, reply.sync_state_set_epoch = after.master_epoch, after.set_epoch
     body = SyncStateSet(after.members, after.set_epoch).encode()
@@ -164,14 +164,14 @@ def _unfit_events(group: Group, broker_id: int, reason: str, liveness: Liveness)
     mark = MarkUnfit(group.broker_name, broker_id, reason)
     if group.master_id != broker_id:
         return [mark]
-    after = group.after(mark)
-    winner = choose(after, liveness)
+    after = group.with_events(mark)
+    winner = choose_master(after, liveness)
     if winner is None:
         return [mark, ElectMaster(group.broker_name, None)]
     return [mark, election_event(after, winner, liveness)]
 
 
-def notice(group: Group) -> Command:
+def make_notice(group: Group) -> Command:
     """Make the request, without an answer, that notifies a broker of its group's master, both
     epochs and SyncStateSet (1008); the master's id and address are None without a master."""
     header = headers.NotifyBrokerRoleChangedRequest(
@@ -227,7 +227,7 @@ def _replicas_info(group: Group, liveness: Liveness) -> ReplicasInfo:
     )
 
 
-def clean(
+def decide_clean(
     tables: GroupTables, header: headers.CleanBrokerDataRequest, liveness: Liveness
 ) -> Decision:
     """Decide on an administrator's request to remove lost brokers of a group (1011).
@@ -242,7 +242,7 @@ def clean(
         return _clean_refused(f"Broker {name} is not existed,clean broker data failure.")
     text = (header.broker_controller_ids_to_clean or "").strip()
     if not text:
-        anybody = any(liveness.alive(group, broker_id) for broker_id in group.replicas)
+        anybody = any(liveness.may_be_alive(group, broker_id) for broker_id in group.replicas)
         if not living and (anybody or group.master_id is not None):
             return _clean_refused(f"Broker {name} is still alive, clean up failure")
         return Decision(events=(CleanBrokerData(name),))
@@ -252,7 +252,7 @@ def clean(
             f"Please set the option <brokerControllerIdsToClean> according to the format: {text!r}"
         )
     ids = frozenset(int(part) for part in parts) & group.replicas.keys()
-    alive = [broker_id for broker_id in sorted(ids) if liveness.alive(group, broker_id)]
+    alive = [broker_id for broker_id in sorted(ids) if liveness.may_be_alive(group, broker_id)]
     if alive and not living:
         return _clean_refused(f"Broker [{name},  {alive[0]}] is still alive, clean up failure")
     return Decision(events=(CleanBrokerData(name, ids),) if ids else ())
@@ -265,7 +265,7 @@ def _clean_refused(remark: str) -> Decision:
 def _next_id_of(tables: GroupTables, name: str) -> int:
     """The id for the next broker of a group, which may not exist or be removed."""
     group = tables.groups.get(name)
-    return tables.numbers(name).next_id if group is None else group.next_id
+    return tables.numbers_for_new_group(name).next_id if group is None else group.next_id
 
 
 def is_name(text: str) -> bool:

@@ -47,7 +47,7 @@ CODES: Final = frozenset(
         RequestCode.CONTROLLER_APPLY_BROKER_ID,
     }
 )
-"""Codes of the requests that `ControllerRequests.answer` handles."""
+"""Codes of the requests that `ControllerRequests.answer_request` handles."""
 NO_TERM: Final = -2
 """Value that replaces the term while this controller does not lead."""
 
@@ -81,7 +81,7 @@ class DecisionState(Protocol):
         ...
 
     @property
-    def leading(self) -> bool:
+    def is_leading(self) -> bool:
         """Whether this controller leads and has applied all earlier entries; it may be deposed."""
         ...
 
@@ -95,7 +95,7 @@ class DecisionState(Protocol):
         """Whether this controller leads and cannot have been deposed meanwhile."""
         ...
 
-    def liveness(self) -> LivenessAt:
+    def liveness_at(self) -> LivenessAt:
         """Return the liveness of the brokers at `now_ms`."""
         ...
 
@@ -118,19 +118,19 @@ class ControllerRequests:
     def __init__(self, core: DecisionState) -> None:
         self._core = core
         self._answers: dict[int, Callable[[int, Command], Reply]] = {
-            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
-            RequestCode.CONTROLLER_GET_METADATA_INFO: self._metadata,
-            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter,
-            RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
-            RequestCode.CONTROLLER_REGISTER_BROKER: self._register,
+            RequestCode.BROKER_HEARTBEAT: self._handle_heartbeat,
+            RequestCode.CONTROLLER_GET_METADATA_INFO: self._handle_metadata,
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._handle_alter,
+            RequestCode.CONTROLLER_ELECT_MASTER: self._handle_elect,
+            RequestCode.CONTROLLER_REGISTER_BROKER: self._handle_register,
             RequestCode.CONTROLLER_GET_REPLICA_INFO: self._replica_info,
             RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self._sync_state_data,
-            RequestCode.CLEAN_BROKER_DATA: self._clean,
+            RequestCode.CLEAN_BROKER_DATA: self._handle_clean,
             RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._next_id,
             RequestCode.CONTROLLER_APPLY_BROKER_ID: self._apply_id,
         }
 
-    def answer(self, connection: int, request: Command) -> Reply:
+    def answer_request(self, connection: int, request: Command) -> Reply:
         """Answer a request; `connection` is the number of its connection.
 
         The answer is resolved at once, or when its proposal is applied, refused or expired
@@ -151,7 +151,7 @@ class ControllerRequests:
 
     # Requests that any controller answers
 
-    def _heartbeat(self, connection: int, request: Command) -> Deferred[Command]:
+    def _handle_heartbeat(self, connection: int, request: Command) -> Deferred[Command]:
         """Answer a heartbeat (904); a master's first one in its term waits for the quorum."""
         header = read_header(BrokerHeartbeatRequest, request.fields)
         if header.broker_id is None:
@@ -170,15 +170,15 @@ class ControllerRequests:
         if is_news is None:
             remark = "too many brokers send heartbeats"
             return Deferred.resolved(new_response(request, ResponseCode.SYSTEM_BUSY, remark))
-        is_behind = group is not None and elections.is_behind(group, self._core.liveness())
-        if (is_news or is_behind) and self._core.leading:
+        is_behind = group is not None and elections.is_behind(group, self._core.liveness_at())
+        if (is_news or is_behind) and self._core.is_leading:
             why = header.unfit or ("its disk is slow" if header.slow else "")
             if why and is_news:
                 logger.warning(
                     "broker %d of %s must not become master: %s", header.broker_id, name, why
                 )
             self._core.recheck_group(name)
-            self._core.proposals.pump()
+            self._core.proposals.propose_next()
         group = self._core.tables.groups.get(name)
         if (
             group is None
@@ -187,7 +187,9 @@ class ControllerRequests:
         ):
             return Deferred.resolved(self._heartbeat_answer(request, header))
         epoch = group.master_epoch
-        begun = self._propose(request, lambda: elections.begin(self._core.tables, name, epoch))
+        begun = self._propose_decision(
+            request, lambda: elections.decide_begin_term(self._core.tables, name, epoch)
+        )
         return begun.map(lambda _: self._heartbeat_answer(request, header))
 
     def _heartbeat_answer(self, request: Command, header: BrokerHeartbeatRequest) -> Command:
@@ -196,7 +198,7 @@ class ControllerRequests:
         A lease goes only to a master in its own epoch whose group is not getting another master.
         """
         name, reply = header.broker_name, headers.BrokerHeartbeatResponse()
-        group, liveness = self._core.tables.groups.get(name), self._core.liveness()
+        group, liveness = self._core.tables.groups.get(name), self._core.liveness_at()
         address = header.broker_addr if header.leased else None
         is_here = self._core.tables.has_broker(
             header.cluster_name, name, header.broker_id or 0, address
@@ -217,7 +219,7 @@ class ControllerRequests:
                 reply.lease_ms = int(timeout_ms * LEASE_SHARE)
         return new_response(request, ResponseCode.SUCCESS, header=reply)
 
-    def _metadata(self, connection: int, request: Command) -> Deferred[Command]:
+    def _handle_metadata(self, connection: int, request: Command) -> Deferred[Command]:
         """Return the quorum (1005); a controller that may be deposed does not claim to lead."""
         peers, leader = dict(self._core.quorum.peers), self._core.quorum.leader_id
         reply = headers.GetMetaDataResponse(
@@ -232,30 +234,32 @@ class ControllerRequests:
 
     # Requests that the leader answers
 
-    def _alter(self, connection: int, request: Command) -> Deferred[Command]:
+    def _handle_alter(self, connection: int, request: Command) -> Deferred[Command]:
         """Change the SyncStateSet (1001), which is also a sign of life of the master."""
         header = read_header(headers.AlterSyncStateSetRequest, request.fields)
-        wanted = SyncStateSet.decode(_body(request))
+        wanted = SyncStateSet.decode(_request_body(request))
         self._core.record_request(header.broker_name, header.master_broker_id, connection)
-        return self._propose(
+        return self._propose_decision(
             request,
-            lambda: elections.alter(self._core.tables, header, wanted, self._core.liveness()),
+            lambda: elections.decide_alter(
+                self._core.tables, header, wanted, self._core.liveness_at()
+            ),
         )
 
-    def _elect(self, connection: int, request: Command) -> Deferred[Command]:
+    def _handle_elect(self, connection: int, request: Command) -> Deferred[Command]:
         """Elect a master (1002)."""
         header = read_header(headers.ElectMasterRequest, request.fields)
         if not header.designate_elect:
             self._core.record_request(header.broker_name, header.broker_id, connection)
         unclean = self._core.config.enable_elect_unclean_master
-        return self._propose(
+        return self._propose_decision(
             request,
-            lambda: elections.elect(
-                self._core.tables, header, self._core.liveness(), unclean=unclean
+            lambda: elections.decide_election(
+                self._core.tables, header, self._core.liveness_at(), unclean=unclean
             ),
         )
 
-    def _register(self, connection: int, request: Command) -> Deferred[Command]:
+    def _handle_register(self, connection: int, request: Command) -> Deferred[Command]:
         """Register a broker (1003)."""
         header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
         key = _, name, broker_id = header.cluster_name, header.broker_name, header.broker_id
@@ -265,28 +269,32 @@ class ControllerRequests:
             logger.warning("broker %d of %r: its log is damaged or may lack bytes", broker_id, name)
             self._core.heartbeats.discard_reports(key, self._core.now_ms)
 
-        def answer(answered: Command) -> Command:
+        def note_registered(answered: Command) -> Command:
             if answered.code == ResponseCode.SUCCESS:
                 self._core.heartbeats.on_registered(key, header)
                 self._core.record_request(name, broker_id, connection)
-                self._core.proposals.pump()
+                self._core.proposals.propose_next()
             return answered
 
-        return self._propose(
-            request, lambda: registration.register(self._core.tables, header, self._core.liveness())
-        ).map(answer)
+        return self._propose_decision(
+            request,
+            lambda: registration.register(self._core.tables, header, self._core.liveness_at()),
+        ).map(note_registered)
 
-    def _clean(self, connection: int, request: Command) -> Deferred[Command]:
+    def _handle_clean(self, connection: int, request: Command) -> Deferred[Command]:
         """Remove brokers (1011)."""
         header = read_header(headers.CleanBrokerDataRequest, request.fields)
-        return self._propose(
-            request, lambda: registration.clean(self._core.tables, header, self._core.liveness())
+        return self._propose_decision(
+            request,
+            lambda: registration.decide_clean(self._core.tables, header, self._core.liveness_at()),
         )
 
     def _apply_id(self, connection: int, request: Command) -> Deferred[Command]:
         """Give an id to a broker (1013)."""
         header = read_header(headers.ApplyBrokerIdRequest, request.fields)
-        return self._propose(request, lambda: registration.apply_id(self._core.tables, header))
+        return self._propose_decision(
+            request, lambda: registration.apply_id(self._core.tables, header)
+        )
 
     def _next_id(self, connection: int, request: Command) -> Deferred[Command]:
         """Return the next id of a group (1012)."""
@@ -301,37 +309,37 @@ class ControllerRequests:
     def _sync_state_data(self, connection: int, request: Command) -> Reply:
         """Return the state of groups (1006)."""
         return replicas_info.in_steps(
-            sorted(self._core.tables.groups.keys() & decode_names(_body(request))),
+            sorted(self._core.tables.groups.keys() & decode_names(_request_body(request))),
             lambda: (
                 self._core.tables,
-                self._core.liveness(),
-                self._core.quorum.term if self._core.leading else NO_TERM,
+                self._core.liveness_at(),
+                self._core.quorum.term if self._core.is_leading else NO_TERM,
             ),
             lambda decision: self._read(request, lambda: decision or not_leader()),
         )
 
     def _read(self, request: Command, decide: Callable[[], Decision]) -> Deferred[Command]:
         """Answer a request that only reads at once, if this controller surely leads."""
-        if self._core.leading and self._core.config.is_process_read_event:
-            return self._propose(request, decide, must_commit=True)
+        if self._core.is_leading and self._core.config.is_process_read_event:
+            return self._propose_decision(request, decide, must_commit=True)
         if not self._core.is_undisputed_leader:
-            return Deferred.resolved(_answer(request, not_leader()))
-        return Deferred.resolved(_answer(request, decide()))
+            return Deferred.resolved(_make_response(request, not_leader()))
+        return Deferred.resolved(_make_response(request, decide()))
 
-    def _propose(
+    def _propose_decision(
         self, request: Command, decide: Callable[[], Decision], *, must_commit: bool = False
     ) -> Deferred[Command]:
         """Queue a decision as a proposal that expires after WAIT_MS; resolves with the answer."""
         decided: Deferred[Decision] = Deferred()
         expires_ms = self._core.now_ms + WAIT_MS
         self._core.proposals.enqueue(ProposalJob(decide, decided.resolve, expires_ms, must_commit))
-        return decided.map(partial(_answer, request))
+        return decided.map(partial(_make_response, request))
 
 
-def _answer(request: Command, decision: Decision) -> Command:
+def _make_response(request: Command, decision: Decision) -> Command:
     return new_response(request, decision.code, decision.remark, decision.header, decision.body)
 
 
-def _body(request: Command) -> bytes:
+def _request_body(request: Command) -> bytes:
     assert isinstance(request.body, bytes), "a decoded body is bytes"
     return request.body

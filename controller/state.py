@@ -135,7 +135,7 @@ class Group:
         """Ids of members whose acknowledgements sends wait for, but that must not become master."""
         return frozenset(member for member in self.members if self.is_unfit(member))
 
-    def after(self, *happened: Event) -> "Group":
+    def with_events(self, *happened: Event) -> "Group":
         """Return a copy of the group after these events, in order; this object is not changed.
 
         The events must not remove the whole group.
@@ -157,10 +157,10 @@ class Group:
             self.eligible,
         )
         for event in happened:
-            copy.apply(event)
+            copy.apply_event(event)
         return copy
 
-    def apply(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         """Apply an event of this group to this object. An event that does not fit, for example with
         an unknown id, has no effect."""
         match event:
@@ -231,7 +231,7 @@ class GroupTables:
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
-        """Groups by broker name; only `apply` changes them."""
+        """Groups by broker name; only `apply_event` changes them."""
         self.retired: dict[str, ForgottenGroup] = {}
         """Removed groups by broker name, the oldest removal first."""
         self._texts: dict[str, bytes] = {}
@@ -241,10 +241,10 @@ class GroupTables:
         self._sizes: dict[str, int] = {}
         """`Group.size` by broker name."""
         self.size = 0
-        """Upper bound of the bytes of all existing groups in a snapshot; only `apply` changes
+        """Upper bound of the bytes of all existing groups in a snapshot; only `apply_event` changes
         it."""
 
-    def apply(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         """Apply a committed event. An event of an unknown group has no effect, except
         ApplyBrokerId, which creates it. Never raises, whatever the log contains."""
         if isinstance(event, events.Read):
@@ -254,12 +254,12 @@ class GroupTables:
             group = self._create_group(event.cluster_name, event.broker_name)
         if group is None:
             return
-        group.apply(event)
+        group.apply_event(event)
         self._changed[group.broker_name] = None
         everything = isinstance(event, events.CleanBrokerData) and event.broker_ids is None
         if everything or not group.replicas:
             self._remove_group(group)
-        self._measure(group.broker_name)
+        self._count_group_bytes(group.broker_name)
         for _ in range(min(WRITTEN_AT_ONCE, len(self._changed))):
             self._encode_group(next(iter(self._changed)))
 
@@ -273,7 +273,7 @@ class GroupTables:
         replica = group.replicas.get(broker_id)
         return replica is not None and address in (None, replica.address)
 
-    def numbers(self, broker_name: str) -> ForgottenGroup:
+    def numbers_for_new_group(self, broker_name: str) -> ForgottenGroup:
         """Return the numbers (next id and epochs) with which a group of this name would be created:
         the last ones of the removed group, or a new group's. Call it only for a name without a
         group."""
@@ -290,7 +290,7 @@ class GroupTables:
         groups = b",".join(map(self._texts.__getitem__, sorted(self._texts)))
         return b'{"groups":[%b],"retired":%b,"version":%d}' % (
             groups,
-            _json(retired),
+            _encode_json(retired),
             SNAPSHOT_VERSION,
         )
 
@@ -306,7 +306,7 @@ class GroupTables:
                 group = _group_from(members)
                 tables.groups[group.broker_name] = group
                 tables._changed[group.broker_name] = None
-                tables._measure(group.broker_name)
+                tables._count_group_bytes(group.broker_name)
             for name, next_id, master_epoch, set_epoch in whole["retired"]:
                 tables.retired[str(name)] = ForgottenGroup(
                     int(next_id), int(master_epoch), int(set_epoch)
@@ -315,7 +315,7 @@ class GroupTables:
             raise ValueError(f"the snapshot of the groups is not readable: {error!r}") from None
         return tables
 
-    def _measure(self, name: str) -> None:
+    def _count_group_bytes(self, name: str) -> None:
         """Count the bytes of a group again, or no longer count a removed group."""
         group = self.groups.get(name)
         self.size -= self._sizes.pop(name, 0)
@@ -330,7 +330,7 @@ class GroupTables:
         if group is None:
             self._texts.pop(name, None)
         else:
-            self._texts[name] = _json(_group_members(group))
+            self._texts[name] = _encode_json(_group_members(group))
 
     def _create_group(self, cluster_name: str, broker_name: str) -> Group:
         """Create a group, with the numbers of a removed group of its name."""
@@ -355,7 +355,7 @@ class GroupTables:
             del self.retired[next(iter(self.retired))]
 
 
-def _json(value: Any) -> bytes:
+def _encode_json(value: Any) -> bytes:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace")
 

@@ -38,7 +38,7 @@ class UnregisteredBrokers(Generic[T]):
     def __len__(self) -> int:
         return self._count
 
-    def add(self, name: Name, address: str, heard: T) -> None:
+    def keep_report(self, name: Name, address: str, heard: T) -> None:
         """Keep a report as the newest of the unregistered broker of this group at `address`.
 
         Without effect if the broker is new and a bound would be exceeded.
@@ -63,7 +63,7 @@ class UnregisteredBrokers(Generic[T]):
         """Return the reports of a group's brokers that arrived at or after `since_ms`, unsorted."""
         return [one for one in self._groups.get(name, {}).values() if one.heard_ms >= since_ms]
 
-    def expire(self, before_ms: int) -> None:
+    def remove_older(self, before_ms: int) -> None:
         """Remove reports that arrived before `before_ms`."""
         old = [
             (name, address)

@@ -17,8 +17,8 @@ from turbopump.engine.keys import (
     PERCENT,
     TEXT,
     Kind,
-    between,
-    choice,
+    enum_kind,
+    integer_kind,
     key,
     keys_of,
 )
@@ -44,7 +44,7 @@ writes smaller ones."""
 def _size_of_units(size: int) -> Kind[int]:
     """The kind of file sizes in bytes from 1 to the largest multiple of `size` that an int32 holds;
     the file is rounded up to whole units of `size` bytes."""
-    return between(1, INT32_MAX // size * size)
+    return integer_kind(1, INT32_MAX // size * size)
 
 
 @lru_cache(maxsize=1)
@@ -89,8 +89,8 @@ HOURS: Final = Kind(_HOURS, _checked_delete_when)
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """The settings of a store (RocketMQ: store/config/MessageStoreConfig), each with its key's
-    declaration; only `follow` changes them. The constructor raises StoreError, naming the key, if a
-    value can never work.
+    declaration; only `adopt_live_values` changes them. The constructor raises StoreError, naming
+    the key, if a value can never work.
     """
 
     root: str = key(
@@ -116,7 +116,7 @@ class StoreConfig:
     )
     mapped_file_size_commit_log: int = key(
         "mappedFileSizeCommitLog",
-        between(MIN_COMMIT_LOG_FILE, INT32_MAX),
+        integer_kind(MIN_COMMIT_LOG_FILE, INT32_MAX),
         LOG_FILE_SIZE,
         "Bytes of a file of the commit log.",
     )
@@ -144,7 +144,7 @@ class StoreConfig:
     # Entry 0 of an index file is not used.
     max_index_num: int = key(
         "maxIndexNum",
-        between(2, INT32_MAX),
+        integer_kind(2, INT32_MAX),
         20_000_000,
         "Entries of an index file, 20 bytes each.",
     )
@@ -153,7 +153,7 @@ class StoreConfig:
     )
     flush_disk_type: FlushMode = key(
         "flushDiskType",
-        choice(FlushMode),
+        enum_kind(FlushMode),
         FlushMode.ASYNC_FLUSH,
         "Whether a send is answered once it is in memory, or once it is on the disk.",
     )
@@ -339,7 +339,7 @@ class StoreConfig:
     )
     mapped_file_size_timer_log: int = key(
         "mappedFileSizeTimerLog",
-        between(68, INT32_MAX),  # a unit and a filler
+        integer_kind(68, INT32_MAX),  # a unit and a filler
         100 << 20,
         "Bytes of a file of the timers' log; existing files keep their size.",
     )
@@ -393,7 +393,7 @@ class StoreConfig:
         """Bytes of an index file: header, hash slots and entries together."""
         return INDEX_HEADER_SIZE + 4 * self.max_hash_slot_num + 20 * self.max_index_num
 
-    def follow(self, other: "StoreConfig") -> None:
+    def adopt_live_values(self, other: "StoreConfig") -> None:
         """Set the keys that may change while the store is open (`Key.live`) to the values of
         another configuration; other keys stay. The parts of an open store use the new values from
         their next tick or request."""

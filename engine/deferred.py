@@ -78,12 +78,12 @@ def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
     gathered: Deferred[list[T]] = Deferred()
     missing = len(parts)
 
-    def arrived(_value: T) -> None:
+    def on_part_resolved(_value: T) -> None:
         nonlocal missing
         missing -= 1
         if not missing:
             gathered.resolve([part.value for part in parts])
 
     for part in parts:
-        part.then(arrived)
+        part.then(on_part_resolved)
     return gathered

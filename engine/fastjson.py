@@ -80,7 +80,7 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
         # Before references are resolved: this function would write each reference out.
         value = _without_lone_surrogates(value)
     if '"$ref"' in text or "'$ref'" in text:
-        value = _Resolver(value).resolved()
+        value = _Resolver(value).resolve_root()
     elif text.count("{") + text.count("[") <= DEPTH_MAX:
         return value
     if _is_nested_too_deeply(value):
@@ -121,7 +121,7 @@ def text_size(text: str) -> int:
 _SPACING: Final = b"\n\t"
 
 
-def row(name: str, value: Any, depth: int) -> bytes:
+def encode_member(name: str, value: Any, depth: int) -> bytes:
     """The UTF-8 text `"name":value` of a member as in a pretty text, without tabs before it; the
     value has nesting level `depth`, so the member's object has `depth` - 1. Lone surrogates become
     `?`."""
@@ -129,9 +129,9 @@ def row(name: str, value: Any, depth: int) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def compact(text: bytes) -> bytes:
-    """A pretty text of `dumps` or `row` without its line breaks and tabs: the text of `dumps`
-    without `pretty`. Strings contain none, because `dumps` escapes them."""
+def strip_layout(text: bytes) -> bytes:
+    """A pretty text of `dumps` or `encode_member` without its line breaks and tabs: the text of
+    `dumps` without `pretty`. Strings contain none, because `dumps` escapes them."""
     return text.translate(None, _SPACING)
 
 
@@ -160,10 +160,10 @@ def _json_text(value: Any, newline: str, depth: int) -> str:
             f"{_json_text(value[key], newline, depth + 1)}"
             for key in sorted_keys(value)
         ]
-        return _bracketed("{", members, "}", newline, depth)
+        return _join_in_brackets("{", members, "}", newline, depth)
     if isinstance(value, list | tuple):
         elements = [_json_text(element, newline, depth + 1) for element in value]
-        return _bracketed("[", elements, "]", newline, depth)
+        return _join_in_brackets("[", elements, "]", newline, depth)
     raise TypeError(f"{kind.__name__} has no JSON form")
 
 
@@ -190,7 +190,7 @@ def _sort_key(key: Any) -> tuple[bool, Any]:
     return (False, key) if isinstance(key, int) else (True, str(key))
 
 
-def _bracketed(left: str, parts: list[str], right: str, newline: str, depth: int) -> str:
+def _join_in_brackets(left: str, parts: list[str], right: str, newline: str, depth: int) -> str:
     """The parts between two brackets, separated by commas; each on an indented line of its own if
     `newline` is not empty."""
     if not parts:
@@ -229,7 +229,7 @@ class _SlowBudget:
     def __init__(self) -> None:
         self._left = SLOW_MAX
 
-    def spend(self) -> None:
+    def count_piece(self) -> None:
         """Count one piece; raises ValueError after SLOW_MAX pieces."""
         self._left -= 1
         if self._left < 0:
@@ -261,7 +261,7 @@ def _double_quoted(token: str, slow: _SlowBudget) -> str:
     """A single-quoted string of a text, quotes included, as a double-quoted string."""
     inner = token[1:-1]
     if "\\" in inner or '"' in inner:
-        slow.spend()
+        slow.count_piece()
         inner = _TO_REQUOTE.sub(_requoted_character, inner)
     return f'"{inner}"'
 
@@ -322,7 +322,7 @@ def _with_bean_keys(outside: str, strings: list[str], slow: _SlowBudget) -> tupl
         if begin < done:
             # Each level of beans in beans would double the backslashes of the text.
             raise ValueError("JSON has a key inside a key")
-        slow.spend()
+        slow.count_piece()
         bean = outside[begin : end - 1]
         first = used + outside.count(_MARK, done, begin)
         kept += strings[used:first]
@@ -342,26 +342,28 @@ class _Resolver:
         self._root = root
         self._count = 0
 
-    def resolved(self) -> Any:
+    def resolve_root(self) -> Any:
         """A copy of the root in which references are replaced by their targets."""
-        return self._walk(self._root, (), 0)
+        return self._resolve_value(self._root, (), 0)
 
-    def _walk(self, value: Any, ancestors: tuple[Any, ...], depth: int) -> Any:
+    def _resolve_value(self, value: Any, ancestors: tuple[Any, ...], depth: int) -> Any:
         """A copy of the value with its references resolved; `ancestors` are the dicts and lists
         around it, outermost first. Raises ValueError over DEPTH_MAX."""
         if depth > DEPTH_MAX:
             raise ValueError("JSON is nested too deeply")
         if isinstance(value, dict):
             if _is_reference(value):
-                return self._target(value, ancestors)
+                return self._resolve_reference(value, ancestors)
             inner = (*ancestors, value)
-            return {key: self._walk(child, inner, depth + 1) for key, child in value.items()}
+            return {
+                key: self._resolve_value(child, inner, depth + 1) for key, child in value.items()
+            }
         if isinstance(value, list):
             inner = (*ancestors, value)
-            return [self._walk(child, inner, depth + 1) for child in value]
+            return [self._resolve_value(child, inner, depth + 1) for child in value]
         return value
 
-    def _target(self, reference: dict[str, Any], ancestors: tuple[Any, ...]) -> Any:
+    def _resolve_reference(self, reference: dict[str, Any], ancestors: tuple[Any, ...]) -> Any:
         """The target of a reference; the reference itself if there is no target, or the target is
         large or contains references. Raises ValueError over REFERENCES_MAX references."""
         self._count += 1

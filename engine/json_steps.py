@@ -44,8 +44,8 @@ result as its return value. An error is raised from the step in which it is foun
 
 @dataclass(frozen=True, slots=True)
 class JsonBounds:
-    """Limits of a JSON text from a peer, for `load`: bytes of the text and of a value, numbers of
-    values and containers."""
+    """Limits of a JSON text from a peer, for `load_in_steps`: bytes of the text and of a value,
+    numbers of values and containers."""
 
     size: int
     """Maximum bytes of the text."""
@@ -63,8 +63,8 @@ UNBOUNDED: Final = JsonBounds(1 << 62, 1 << 62, 1 << 62, 1 << 62)
 
 
 class Lazy(dict[str, Any]):
-    """An object for `dump`, whose values are made by `form` from the values of `members` when they
-    are written."""
+    """An object for `dump_in_steps`, whose values are made by `form` from the values of `members`
+    when they are written."""
 
     def __init__(self, members: Mapping[str, Any], form: Callable[[Any], Any]) -> None:
         super().__init__(members)
@@ -73,7 +73,7 @@ class Lazy(dict[str, Any]):
 
 
 class LazyItems(list[Any]):
-    """A list for `dump`, whose elements are made by `form` from `elements` when they are
+    """A list for `dump_in_steps`, whose elements are made by `form` from `elements` when they are
     written."""
 
     def __init__(self, elements: Iterable[Any], form: Callable[[Any], Any]) -> None:
@@ -83,16 +83,16 @@ class LazyItems(list[Any]):
 
 
 class Rows:
-    """An object for `dump` whose members are already compact JSON text: each of `texts` has some
-    `"name":value`, separated by commas, and is not empty. The texts are requested while they are
-    written, so a Rows of an iterator can be written once."""
+    """An object for `dump_in_steps` whose members are already compact JSON text: each of `texts`
+    has some `"name":value`, separated by commas, and is not empty. The texts are requested while
+    they are written, so a Rows of an iterator can be written once."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = texts
         """The texts of the members, in the order in which they are written."""
 
 
-def load(text: bytes, bounds: JsonBounds = UNBOUNDED) -> Steps[Any]:
+def load_in_steps(text: bytes, bounds: JsonBounds = UNBOUNDED) -> Steps[Any]:
     """Parse a UTF-8 text as fastjson.loads does, in steps; returns the value. Raises ValueError,
     also for a text over its bounds. A text of up to PIECE bytes, with `$ref`, or of another value
     than an object or list is read in a single step; the latter two are refused over
@@ -106,7 +106,7 @@ def load(text: bytes, bounds: JsonBounds = UNBOUNDED) -> Steps[Any]:
             raise ValueError(f"a text of {len(text)} bytes with references, or without an object")
         return fastjson.loads(text)
     pieces = _PieceReader(text, bounds)
-    value, end = yield from pieces.container(begin, 0)
+    value, end = yield from pieces.read_container(begin, 0)
     if text[end:].strip():
         raise ValueError("JSON has text after its end")
     return value
@@ -121,7 +121,7 @@ class _PieceReader:
         self._values = bounds.values
         self._scalar = bounds.scalar
 
-    def container(self, begin: int, depth: int) -> Steps[tuple[Any, int]]:
+    def read_container(self, begin: int, depth: int) -> Steps[tuple[Any, int]]:
         """The object or list whose bracket is at `begin`, and the position after it."""
         if depth >= DEPTH_MAX:
             raise ValueError("JSON is nested too deeply")
@@ -153,7 +153,7 @@ class _PieceReader:
         """Read a member that is larger than a piece. Returns the position of the character that
         follows it."""
         text = self._text
-        value, end = yield from self.container(begin, depth + 1)
+        value, end = yield from self.read_container(begin, depth + 1)
         if isinstance(found, list):
             if text[at:begin].strip():
                 raise ValueError("JSON has an unexpected text before a bracket")
@@ -180,7 +180,7 @@ def _extend_container(found: Any, more: Any) -> None:
         found.extend(more)
 
 
-def dump(value: Any, size_max: int = 1 << 62) -> Steps[bytes]:
+def dump_in_steps(value: Any, size_max: int = 1 << 62) -> Steps[bytes]:
     """Write the compact text of fastjson.dumps in UTF-8, in steps; returns it. The value, which may
     contain Lazy, LazyItems and Rows, must not change meanwhile. Raises ValueError as soon as the
     text has more than `size_max` bytes, and the errors of fastjson.dumps."""
@@ -212,7 +212,9 @@ def _flush_texts(done: BytesIO, texts: list[str], size_max: int) -> None:
         raise ValueError(f"it is over {size_max} bytes")
 
 
-def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Steps[list[Any]]:
+def sort_in_steps(
+    elements: Iterable[Any], key: Callable[[Any], Any] | None = None
+) -> Steps[list[Any]]:
     """Sort as `sorted` does, in steps; returns a new list. No element may be None."""
     found: list[Any] = []
     for one in _sorted_in_steps(list(elements), key):

@@ -133,7 +133,7 @@ BOOLEAN: Final = Kind("true or false", _parse_boolean, _show_boolean)
 """The texts true and false in upper or lower case; any other text is refused."""
 
 
-def between(low: int, high: int) -> Kind[int]:
+def integer_kind(low: int, high: int) -> Kind[int]:
     """The kind of whole decimal numbers from `low` to `high`, both included."""
     expected = f"a whole number from {low} to {high}"
 
@@ -145,7 +145,7 @@ def between(low: int, high: int) -> Kind[int]:
     return Kind(expected, parse)
 
 
-def choice(kind: type[EnumT]) -> Kind[EnumT]:
+def enum_kind(kind: type[EnumT]) -> Kind[EnumT]:
     """The kind whose values are the members of the enumeration `kind`, and whose texts are the
     members' values; a value in small letters may be written in capitals, too."""
     members = {str(member.value): member for member in kind}
@@ -160,13 +160,13 @@ def choice(kind: type[EnumT]) -> Kind[EnumT]:
     return Kind(expected, parse, lambda member: str(member.value))
 
 
-ANY: Final = between(0, INT32_MAX)
+ANY: Final = integer_kind(0, INT32_MAX)
 """Any int of Java that is not negative."""
-COUNT: Final = between(1, INT32_MAX)
+COUNT: Final = integer_kind(1, INT32_MAX)
 """The same without 0."""
-PERCENT: Final = between(0, 100)
+PERCENT: Final = integer_kind(0, 100)
 """A whole number of percent."""
-PORT: Final = between(0, 65_535)
+PORT: Final = integer_kind(0, 65_535)
 """A TCP port; 0 is allowed."""
 
 

@@ -15,15 +15,15 @@ there. A killed process leaves whole records only. The master sends the missing 
 without WHOLE_MARK_FILE may have bytes of older versions or of RocketMQ: a record without its last
 bytes has zeros there, and no text ends in zeros (pyx.walk: CUT_BYTES).
 
-2. The epoch list is durable before the bytes it labels (`record`, `record_term`), by one line
-(epoch_file.py), and is cut after them (`truncating`): entries that start after the log's end are
-void, and the next open drops them.
+2. The epoch list is durable before the bytes it labels (`record_epochs`, `record_term`), by one
+line (epoch_file.py), and is cut after them (`begin_truncation`): entries that start after the log's
+end are void, and the next open drops them.
 
 3. confirmOffset is in the checkpoint (RocketMQ's confirmPhyOffset), written each second and at the
 end, so it may be old; if the log lost bytes it is lowered to the log's end. The checkpoint records
 that before other bytes are appended there.
 
-4. `restarting` marks that it began. A start that finds the mark finishes the removal.
+4. `begin_restart` marks that it began. A start that finds the mark finishes the removal.
 
 5. A cut: see truncation.py.
 
@@ -70,9 +70,9 @@ logger = logging.getLogger(__name__)
 
 
 class Replicated(ReplicaLog):
-    """A store in a replication group, see Store.replicated. It begins as a replica, and appends no
-    message until it is a master. `now_ms` is the wall clock in epoch ms. The methods that return a
-    Deferred do not wait for the disk, and resolve it on the loop thread, if no other result is
+    """A store in a replication group, see Store.as_replicated. It begins as a replica, and appends
+    no message until it is a master. `now_ms` is the wall clock in epoch ms. The methods that return
+    a Deferred do not wait for the disk, and resolve it on the loop thread, if no other result is
     named, with None or the error."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Replicated(ReplicaLog):
         unknown. Received bytes that are not written yet are dropped."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
-        self._received.forget(is_aligned=self._received.is_aligned)
+        self._received.drop_waiting(is_aligned=self._received.is_aligned)
         self._begin_confirming()
         self._confirm_wanted = self.confirm  # later confirmOffsets come from the next master
         self.pending.withhold(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -129,11 +129,11 @@ class Replicated(ReplicaLog):
         `begin_term`. Returns the log offset at which the epoch starts: the log's end, after cutting
         an incomplete record. Default HA ignores the epoch. Raises StoreError, and then this is not
         a master. Waits for the disk: for tools, and before a loop runs."""
-        self._truncation.finish()
+        self._truncation.wait_until_idle()
         self._check_may_lead(epoch, now_ms)
         start = self._cut_torn()
         truncation.timestamp_before(self._log, self._parts.damage, start)
-        self._steps.finish()
+        self._steps.wait_until_idle()
         try:
             self._kept.begin_epoch_work(epoch, start)()
         except OSError as error:
@@ -148,7 +148,7 @@ class Replicated(ReplicaLog):
         error. The store becomes a replica at once, and a master only by `begin_term`, which need
         not follow: other members may lack an epoch without bytes."""
         if self._truncation.busy:
-            return self._truncation.after(lambda: self.record_term(epoch, now_ms))
+            return self._truncation.run_after_cut(lambda: self.record_term(epoch, now_ms))
         result: Deferred[LogOffset | StoreError] = Deferred()
         try:
             self._check_may_lead(epoch, now_ms)
@@ -180,7 +180,7 @@ class Replicated(ReplicaLog):
         assert log.end == start, "the log changed before its master's epoch began"
         timestamp_ms = truncation.timestamp_before(log, self._parts.damage, start)
         log.end_raw(timestamp_ms)
-        self._count_on(start)
+        self._set_next_offsets(start)
         if self.is_default_ha:
             log.tail.limit, self._parts.checkpointer.confirm = UNLIMITED, None
             self._dispatch(now_ms)
@@ -200,7 +200,7 @@ class Replicated(ReplicaLog):
             else:
                 result.resolve(_epoch_error(epoch, ended))
 
-        self._truncation.cut(start, now_ms, partial(self._on_cut, start)).then(cut)
+        self._truncation.begin_cut(start, now_ms, partial(self._on_cut, start)).then(cut)
         return result
 
     def _check_may_lead(self, epoch: int, now_ms: int) -> None:
@@ -222,25 +222,25 @@ class Replicated(ReplicaLog):
         log begins at `log_offset`. The bytes may end anywhere: an incomplete record waits in
         memory, and the next bytes continue after it, or at `end` again. They are not durable on
         return: see `sync`. Raises StoreError, OSError; all bytes before `end` were appended then.
-        Waits for the disk if `begins_at(log_offset)`. A programmer error while
+        Waits for the disk if `needs_begin_at(log_offset)`. A programmer error while
         `is_truncating`."""
         self._check_usable()
         log, coming = self._log, self._received
         if self.is_master:
             raise StoreError("a master takes no bytes of another log")
         assert not self.is_truncating, "bytes of a log that is being cut"
-        if self.begins_at(log_offset):
-            self._wait_for(self.beginning(log_offset))
+        if self.needs_begin_at(log_offset):
+            self._wait_for(self.begin_log_at(log_offset))
         if log_offset != log.end + coming.size:
-            coming.forget(is_aligned=coming.is_aligned)
+            coming.drop_waiting(is_aligned=coming.is_aligned)
             if log_offset != log.end:
                 raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
         size = log.file_size
-        pieces = coming.take([data, *more], size - log.end % size, size)
+        pieces = coming.take_writable([data, *more], size - log.end % size, size)
         self._marks.mark_writes(whole=coming.is_aligned)
-        coming.put_back(log.append_raw(pieces, whole=coming.is_aligned))
+        coming.put_back_unwritten(log.append_fitting_pieces(pieces, whole=coming.is_aligned))
         if self._is_sync:
-            self._commit.start()
+            self._commit.start_sync()
 
     def append_frames(self, frames: PlainFrames) -> bool:
         """Append the bodies that `frames` took, with the result of `append`, but natively. False,
@@ -257,10 +257,10 @@ class Replicated(ReplicaLog):
         ):
             return False
         if self._is_sync:
-            self._commit.start()
+            self._commit.start_sync()
         return True
 
-    def go_on(self, now_ms: int) -> None:
+    def write_waiting_bytes(self, now_ms: int) -> None:
         """While `is_blocked`: write the waiting bytes if there is a log file for them now. Raises
         as `append`."""
         self.append(LogOffset(self._log.end + self._received.size), b"", now_ms)
@@ -288,30 +288,32 @@ class Replicated(ReplicaLog):
         )
         return True
 
-    def record(self, epochs: Epochs) -> Deferred[Ended]:
+    def record_epochs(self, epochs: Epochs) -> Deferred[Ended]:
         """Replace the epoch list by this list, durably, on a disk thread. The bytes that it labels
         may be written after the result None. The old list stays valid after an OSError."""
         assert not self.is_default_ha, "default HA has no epochs"
         if self._truncation.busy:
-            return self._truncation.after(lambda: self.record(epochs))
+            return self._truncation.run_after_cut(lambda: self.record_epochs(epochs))
 
         def begin() -> Callable[[], None]:
-            return self._kept.file.writing(epochs) or no_work
+            return self._kept.file.write_work(epochs) or no_work
 
-        return self._in_turn(begin, lambda: self._kept.file.set_written(epochs))
+        return self._run_after_earlier(begin, lambda: self._kept.file.set_written(epochs))
 
     def get_ready(self) -> Deferred[Ended]:
         """Resolves when earlier steps have ended and the disk has the mark whether whole records
         will be written; recovery must know that before the first of them. A caller that requests a
         master's log must wait for the result None first."""
         if self._truncation.busy:
-            return self._truncation.after(self.get_ready)
+            return self._truncation.run_after_cut(self.get_ready)
         whole = self._received.is_aligned
         if self._marks.whole is whole and not self._steps.busy:
             return Deferred.resolved(None)
-        return self._in_turn(lambda: partial(self._marks.mark_writes, whole=whole), lambda: None)
+        return self._run_after_earlier(
+            lambda: partial(self._marks.mark_writes, whole=whole), lambda: None
+        )
 
-    def _in_turn(
+    def _run_after_earlier(
         self, begin: Callable[[], Callable[[], None]], took: Callable[[], None]
     ) -> Deferred[Ended]:
         """Run the work that `begin` returns after earlier steps, on a disk thread, and then `took`
@@ -326,89 +328,91 @@ class Replicated(ReplicaLog):
         self._steps.submit(begin, done)
         return result
 
-    def truncate(self, log_end: LogOffset, now_ms: int) -> None:
+    def truncate_log(self, log_end: LogOffset, now_ms: int) -> None:
         """Remove the replica's log from `log_end` on, where a record begins, durably, with queues
         and index, then the epochs that begin there or later. Raises StoreError, OSError. Waits for
         the disk."""
-        self._wait_for(self.truncating(log_end, now_ms))
+        self._wait_for(self.begin_truncation(log_end, now_ms))
 
-    def truncating(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
-        """Do the work of `truncate` on disk threads. The caller must append no bytes before it
+    def begin_truncation(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
+        """Do the work of `truncate_log` on disk threads. The caller must append no bytes before it
         ends; heartbeats and reads go on."""
         was_cut = partial(self._on_cut, log_end)
-        return self._cut(lambda: self._truncation.cut(log_end, now_ms, was_cut))
+        return self._begin_log_change(lambda: self._truncation.begin_cut(log_end, now_ms, was_cut))
 
-    def restart(self, now_ms: int) -> None:
+    def restart_log(self, now_ms: int) -> None:
         """Remove log, queues, index and epochs, durably; the next append sets where the log begins.
         Raises StoreError: after trouble with the disk the next start ends with an empty log, or
         with the old one. Waits for the disk."""
-        self._wait_for(self.restarting())
+        self._wait_for(self.begin_restart())
 
-    def restarting(self) -> Deferred[Ended]:
-        """Do the work of `restart` on disk threads, under the rules of `truncating`."""
+    def begin_restart(self) -> Deferred[Ended]:
+        """Do the work of `restart_log` on disk threads, under the rules of `begin_truncation`."""
         emptied = partial(self._on_cut, LogOffset(0))
-        return self._cut(lambda: self._truncation.restart(emptied))
+        return self._begin_log_change(lambda: self._truncation.begin_restart(emptied))
 
-    def begins_at(self, log_offset: LogOffset) -> bool:
-        """Whether `beginning` must run before bytes from `log_offset` on can be appended."""
+    def needs_begin_at(self, log_offset: LogOffset) -> bool:
+        """Whether `begin_log_at` must run before bytes from `log_offset` on can be appended."""
         log = self._log
         return log.min == log.end and log_offset not in (log.end, log.end + self._received.size)
 
-    def beginning(self, log_offset: LogOffset) -> Deferred[Ended]:
+    def begin_log_at(self, log_offset: LogOffset) -> Deferred[Ended]:
         """Let an empty log begin at `log_offset`, where a file of the master's log begins, on disk
-        threads, under the rules of `truncating`."""
+        threads, under the rules of `begin_truncation`."""
         emptied = partial(self._on_cut, LogOffset(0))
         began = partial(self._set_confirm, log_offset)
-        return self._cut(lambda: self._truncation.begin(log_offset, emptied, began))
+        return self._begin_log_change(
+            lambda: self._truncation.begin_log_at(log_offset, emptied, began)
+        )
 
     def sync(self, now_ms: int) -> None:
         """Begin to make the appended bytes durable, on a disk thread, unless a sync is under way;
         `on_flushed` is called when it has succeeded."""
-        self._commit.start()
+        self._commit.start_sync()
 
-    def hold(self, key: object, log_offset: LogOffset) -> None:
-        """Protect the log files from `log_offset` on for the reader `key` until `release`: from
-        removal by age, not from a full disk. A later call with the same key replaces the
+    def protect_files(self, key: object, log_offset: LogOffset) -> None:
+        """Protect the log files from `log_offset` on for the reader `key` until `unprotect_files`:
+        from removal by age, not from a full disk. A later call with the same key replaces the
         offset."""
         self._retention.held[key] = log_offset
 
-    def release(self, key: object) -> None:
-        """End the protection that `hold` set for `key`; no-op for an unknown key."""
+    def unprotect_files(self, key: object) -> None:
+        """End the protection that `protect_files` set for `key`; no-op for an unknown key."""
         self._retention.held.pop(key, None)
 
     # Queues without a message in the log
 
     @property
-    def wants_counts(self) -> bool:
+    def needs_queue_counts(self) -> bool:
         """Whether the log began after its master's first byte, and no master has reported since the
         queue offsets of queues without a message in the log."""
         return self._counts.wanted
 
     @property
-    def is_counted(self) -> bool:
-        """Whether the offsets of `wants_counts` are known, or the current master does not know them
-        (a RocketMQ broker)."""
+    def has_queue_counts(self) -> bool:
+        """Whether the offsets of `needs_queue_counts` are known, or the current master does not
+        know them (a RocketMQ broker)."""
         return not self._counts.wanted or self._counts.unknown
 
-    def no_counts(self) -> None:
-        """Note in memory that the current master does not know the offsets: `is_counted` is True.
-        The next master must be asked again."""
+    def note_counts_unknown(self) -> None:
+        """Note in memory that the current master does not know the offsets: `has_queue_counts` is
+        True. The next master must be asked again."""
         self._counts.unknown = True
 
-    def idle_counts(self) -> Counts:
+    def idle_queue_counts(self) -> Counts:
         """Topic to queue id to the next queue offset, for each queue whose messages are all too old
         to be in this log."""
         return self._counts.idle_offsets(self._parts.queues, self._log.min)
 
-    def taking_counts(self, counts: Counts) -> Deferred[Ended]:
-        """Save a master's `idle_counts` on a disk thread, in place of the saved ones; they count
-        once they are durable, and then `wants_counts` is False. Offsets of queues with messages in
-        this log have no effect. Fails at once while the log is being cut."""
+    def save_queue_counts(self, counts: Counts) -> Deferred[Ended]:
+        """Save a master's `idle_queue_counts` on a disk thread, in place of the saved ones; they
+        count once they are durable, and then `needs_queue_counts` is False. Offsets of queues with
+        messages in this log have no effect. Fails at once while the log is being cut."""
         if self._truncation.busy:
             error = StoreError("queue counts cannot be taken while the log is being cut")
             return Deferred.resolved(error)
         result: Deferred[Ended] = Deferred()
-        self._steps.run(self._counts.replacing(counts, self._log.end), result.resolve)
+        self._steps.run_steps(self._counts.replace_steps(counts, self._log.end), result.resolve)
         return result
 
     # For the store
@@ -420,23 +424,23 @@ class Replicated(ReplicaLog):
         if not self._truncation.busy:
             self._kept.tick(self.failed)
 
-    def finish(self) -> None:
+    def finish_for_close(self) -> None:
         """Called when the store closes: end a cut under way, cut an incomplete record at the log's
         end, and write the epoch file; waits for the disk. Raises StoreError, OSError."""
-        self._truncation.finish()
-        self._kept.finish()
+        self._truncation.wait_until_idle()
+        self._kept.wait_until_idle()
         self._confirm_wanted = self.confirm
         self._cut_torn()
         if self.failed is None:
             self._kept.write_now()
 
-    def grown(self) -> None:
+    def on_log_grown(self) -> None:
         """Called by the store when this master has appended messages: run `on_appended`, whose
         callbacks push the messages to replicas."""
         for callback in self.on_appended:
             callback()
 
-    def flushed_on(self, now_ms: int) -> None:
+    def on_log_flushed(self, now_ms: int) -> None:
         """Called by the store when a sync succeeded: confirm bytes that waited for it, then run
         `on_flushed`."""
         if self._is_sync and self.confirm < self._confirm_wanted:
@@ -458,20 +462,20 @@ class Replicated(ReplicaLog):
         log, commit = self._log, self._commit
         end = self._whole_end()
         if end < log.end:
-            self.pending.answer(commit.withdraw(end, PutStatus.SERVICE_NOT_AVAILABLE))
+            self.pending.answer(commit.prepare_cut(end, PutStatus.SERVICE_NOT_AVAILABLE))
             self._check_usable()
             try:
                 log.cut_torn(end)
                 self._confirm_wanted = min(self._confirm_wanted, end)
             except OSError as error:
-                commit.fail(error)
+                commit.fail_for_good(error)
                 raise StoreError(f"the log cannot be cut at {end}: {error}") from error
-        self._received.forget(is_aligned=True)
+        self._received.drop_waiting(is_aligned=True)
         return end
 
     # Cuts
 
-    def _cut(self, begin: Callable[[], Deferred[Ended]]) -> Deferred[Ended]:
+    def _begin_log_change(self, begin: Callable[[], Deferred[Ended]]) -> Deferred[Ended]:
         """Call `begin`, which begins a cut or restart of the log; resolves with a StoreError
         instead if the store is a master, closed or failed."""
         result: Deferred[Ended] = Deferred()
@@ -487,14 +491,14 @@ class Replicated(ReplicaLog):
     def _wait_for(self, result: Deferred[Ended]) -> None:
         """Wait for the cut or restart of this result, and raise its error."""
         if not result.done:
-            self._truncation.finish()
+            self._truncation.wait_until_idle()
         if result.value is not None:
             raise result.value
 
     def _on_cut(self, log_end: LogOffset) -> None:
         """The log was cut at `log_end`: drop received bytes, lower confirmOffset, call
         the callbacks `on_cut`."""
-        self._received.forget(is_aligned=True)
+        self._received.drop_waiting(is_aligned=True)
         self._confirm_wanted = min(self._confirm_wanted, log_end)
         for callback in self.on_cut:
             callback()
@@ -512,13 +516,13 @@ class Replicated(ReplicaLog):
         self._confirm_wanted = max(self._confirm_wanted, log_offset)
         self._parts.checkpointer.confirm = None if self.is_default_ha else log_offset
 
-    def _count_on(self, log_end: LogOffset) -> None:
+    def _set_next_offsets(self, log_end: LogOffset) -> None:
         """Let each queue continue after its last message in the log, even if that message is not
         dispatched yet."""
         parts = self._parts
         for batch in parts.batches:
             batch.next_offset = batch.max_offset
-        self._counts.count_on(parts.queues, parts.dispatcher, log_end, self._log.min)
+        self._counts.set_next_offsets(parts.queues, parts.dispatcher, log_end, self._log.min)
 
 
 def _epoch_error(epoch: int, error: OSError | StoreError) -> StoreError:

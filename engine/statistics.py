@@ -80,13 +80,13 @@ class StoreStatistics:
     @property
     def put_count_by_topic(self) -> dict[str, int]:
         """Topic to appended messages; the dict itself, which later puts change."""
-        self._take_native_counts()
+        self._add_native_counts()
         return self._put_count_by_topic
 
     @property
     def put_size_by_topic(self) -> dict[str, int]:
         """Topic to bytes of the appended records; the dict itself, which later puts change."""
-        self._take_native_counts()
+        self._add_native_counts()
         return self._put_size_by_topic
 
     def put(self, topic: str, count: int, size: int) -> None:
@@ -95,7 +95,7 @@ class StoreStatistics:
         self._total.put_size += size
         self._add(topic, count, size)
 
-    def put_failed(self) -> None:
+    def count_refused_put(self) -> None:
         """Count a refused append."""
         self._total.put_failed_count += 1
 
@@ -112,7 +112,7 @@ class StoreStatistics:
         self.put_count_by_topic.pop(topic, None)
         self._put_size_by_topic.pop(topic, None)
 
-    def _take_native_counts(self) -> None:
+    def _add_native_counts(self) -> None:
         """Add the counts by topic of the native path since the last call."""
         if self.lane is not None:
             for topic, (count, size) in self.lane.take_topics().items():

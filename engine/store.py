@@ -20,7 +20,7 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.lifecycle import recovery, truncation
-from turbopump.engine.lifecycle.health import health, why_unfit
+from turbopump.engine.lifecycle.health import store_health, why_unfit
 from turbopump.engine.lifecycle.parts import OpenedParts, build_parts, lock_folder
 from turbopump.engine.lifecycle.queue_listeners import QueueListener, QueueListeners
 from turbopump.engine.lifecycle.retention import Retention, make_room
@@ -69,7 +69,7 @@ class Store(StoreReader):
         parts, disk = opened.parts, opened.disk
         super().__init__(parts, parts.dispatcher, StoreStatistics(started_ms=opened.now_ms))
         self.config = parts.config
-        """The settings in force, with the size of existing log files; see `StoreConfig.follow`."""
+        """The settings in force, with the size of existing log files; see `StoreConfig`."""
         self.extensions = parts.extensions
         """The queue extensions; None unless enableConsumeQueueExt."""
         self._parts = parts
@@ -82,8 +82,9 @@ class Store(StoreReader):
         self._commit = GroupCommit(
             parts.log, parts.config, disk, self._on_flushed, opened.steady_ms
         )
-        self.try_again, self.pending = self._commit.try_again, self._commit.pending
-        """`GroupCommit.try_again`, and the sends that wait for the disk or for replicas."""
+        self.try_again, self.pending = self._commit.sync_after_failure, self._commit.pending
+        """`GroupCommit.sync_after_failure`, and the sends that wait for the disk or for
+        replicas."""
         self._replicated: Replicated | None = None
         self._retention = Retention(parts, parts.checkpointer, disk, opened.room)
         self.deletions = TopicDeletions(parts, self._retention)
@@ -124,8 +125,8 @@ class Store(StoreReader):
         pool = MappingPool(files, files.mapping_limit())
         try:
             parts = build_parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
-            recovery.recover(parts, now_ms, watch)
-            parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
+            recovery.recover_store(parts, now_ms, watch)
+            parts.checkpointer.sync_and_save(parts.log.last_store_timestamp_ms)
             parts.damage.save()
             room = make_room(files, parts.config, parts.log)
         except OSError as error:
@@ -167,25 +168,25 @@ class Store(StoreReader):
     def damages(self) -> list[Damage]:
         """All known damaged places of the log by log offset, including places that an operator gave
         up."""
-        return self._damage.places
+        return self._damage.known_places
 
     def check_log(self) -> list[Damage]:
         """Check every dispatched record of the log; returns `damages`, and new places count at
         once. Blocks for the time of reading the log: for tools."""
-        self._damage.verify(self._log.min, self._dispatcher.position)
+        self._damage.verify_records(self._log.min, self._dispatcher.position)
         self._damage.save()
-        return self._damage.places
+        return self._damage.known_places
 
-    def give_up(self, log_offset: LogOffset) -> Damage:
+    def skip_damaged_record(self, log_offset: LogOffset) -> Damage:
         """Continue without the damaged record that begins at `log_offset`: it stays in the log and
         is never served, and the store takes writes again once no other place is damaged. Returns
         the place. The decision is saved soon, on a disk thread. Raises StoreError if no damage is
         known there."""
-        place = self._damage.give_up(log_offset)
+        place = self._damage.mark_given_up(log_offset)
         self._damage.save()
         return place
 
-    def refusal(self, now_ms: int) -> PutStatus | None:
+    def put_refusal(self, now_ms: int) -> PutStatus | None:
         """Status with which a put of a valid message would be refused now, None if the store is
         writable: SERVICE_NOT_AVAILABLE or OS_PAGE_CACHE_BUSY. May begin a sync and dispatch
         records."""
@@ -196,7 +197,7 @@ class Store(StoreReader):
             return PutStatus.OS_PAGE_CACHE_BUSY
         # Queues may lag because the disk was full: dispatch again before refusing (store.md 11).
         if self._dispatcher.stalled is not None:
-            self._dispatch(now_ms)
+            self._run_dispatch(now_ms)
             if self._dispatcher.stalled is not None:
                 return PutStatus.SERVICE_NOT_AVAILABLE
         return None
@@ -205,13 +206,13 @@ class Store(StoreReader):
     def health(self) -> StoreHealth:
         """Whether the store can take messages, whatever the broker's role; SLOW: it takes them, but
         its syncs take too long for sends."""
-        return health(self._parts, self._commit, self._retention)
+        return store_health(self._parts, self._commit, self._retention)
 
     @property
-    def slow(self) -> bool | None:
+    def is_sync_slow(self) -> bool | None:
         """Whether syncs of the log take too long for sends under SYNC_FLUSH; None: unknown. Always
         False under ASYNC_FLUSH."""
-        return self._commit.slow
+        return self._commit.is_sync_slow
 
     @property
     def why_unfit(self) -> str:
@@ -269,22 +270,22 @@ class Store(StoreReader):
         sync, FLUSH_SLAVE_TIMEOUT after `pending.replica_wait_ms`, SERVICE_NOT_AVAILABLE when the
         broker becomes a replica."""
         if appended.status is PutStatus.PUT_OK:
-            return self._commit.wait(appended.end, copies)
+            return self._commit.wait_until_safe(appended.end, copies)
         return Deferred.resolved(appended.status)
 
     def commit(self) -> None:
         """Begin to make the appended bytes durable, on a disk thread; no-op while a sync is under
         way (`flush_soon` is the same)."""
-        self._commit.start()
+        self._commit.start_sync()
 
     def disk_used_ratio(self) -> float:
         """Usage of the fuller of the two disks of log and queues, 0.0 to 1.0; at most some
         cleanResourceInterval old."""
-        return self._retention.room.used_percent / 100
+        return self._retention.last_disk_report.used_percent / 100
 
     def disk_space(self) -> tuple[int, int]:
         """(total, free) bytes of the disk that holds the log; as old as `disk_used_ratio`."""
-        return self._retention.room.space
+        return self._retention.last_disk_report.space
 
     def delete_topic(self, topic: str, log_end: int | None = None, now_ms: int = 0) -> None:
         """Remove a topic's queues as of the log offset `log_end` (None: now) and its counts, and
@@ -294,8 +295,8 @@ class Store(StoreReader):
 
     def idle_counts(self) -> dict[str, dict[int, int]]:
         """Topic to queue id to the next queue offset, of queues without a message in the log, see
-        `Replicated.idle_counts`; empty without replication."""
-        return self._replicated.idle_counts() if self._replicated is not None else {}
+        `Replicated.idle_queue_counts`; empty without replication."""
+        return self._replicated.idle_queue_counts() if self._replicated is not None else {}
 
     def truncate(self, log_offset: LogOffset, now_ms: int) -> None:
         """Remove the log's bytes from `log_offset` on, where a record begins, durably, and all that
@@ -308,42 +309,41 @@ class Store(StoreReader):
         """
         if self._closed:
             raise StoreError("the log cannot be cut: the store is closed")
-        truncation.cut(self._parts, self._commit, self._retention, log_offset, now_ms)
+        truncation.truncate_and_wait(self._parts, self._commit, self._retention, log_offset, now_ms)
 
-    def replicated(self, now_ms: int, *, plain: bool = False) -> Replicated:
+    def as_replicated(self, now_ms: int, *, plain: bool = False) -> Replicated:
         """This store as a member of a replication group (`plain`: default HA), see Replicated. The
         first call makes it a replica, which takes no messages until `Replicated.begin_term` or
         `to_master`; later calls return the same object. Waits for the disk. Raises StoreError."""
         if self._replicated is None:
             self._now_ms = now_ms
             self._replicated = Replicated(
-                self._parts, self._commit, self._retention, self._disk, self._dispatch, plain
+                self._parts, self._commit, self._retention, self._disk, self._run_dispatch, plain
             )
             if self.statistics.lane is not None:
-                self.statistics.lane.grown = self._replicated.grown
+                self.statistics.lane.grown = self._replicated.on_log_grown
         return self._replicated
 
     def stand_alone(self, now_ms: int) -> None:
         """Leave a replication group, or confirm that the store has no group: serve all of the log
         and take messages, for which no copy is needed. A store that was replicated serves nothing
-        after confirmOffset and takes no messages until this call, or until `replicated` and a role.
-        After `replicated` this call is a programmer error. Waits for the disk. Raises
+        after confirmOffset and takes no messages until this call, or until `as_replicated` and a
+        role. After `as_replicated` this call is a programmer error. Waits for the disk. Raises
         StoreError."""
         assert self._replicated is None, "it is replicated"
         if self._log.tail.limit != UNLIMITED:
-            Replicated(
-                self._parts, self._commit, self._retention, self._disk, self._dispatch, plain=True
-            ).to_master(NO_EPOCH, now_ms)
+            group = (self._parts, self._commit, self._retention, self._disk, self._run_dispatch)
+            Replicated(*group, plain=True).to_master(NO_EPOCH, now_ms)
             self.pending.ask_for(1)
 
-    def pulls(self, commit: Commit) -> Pulls:
+    def make_pulls(self, commit: Commit) -> Pulls:
         """A new native reader with the results of `read`, used until the store closes. `commit`
         receives (group, topic, queue id, queue offset, now_ms) of each offset a pull commits."""
         pulls = make_pulls(self.config, self._log, self._queues, self._lookup, commit)
         self.statistics.pulls.append(pulls)
         return pulls
 
-    def lane(
+    def make_lane(
         self,
         arrived: Callable[[], None],
         clock: Callable[[], int] | None = None,
@@ -362,7 +362,7 @@ class Store(StoreReader):
             else:
                 # Without listeners: the lane reports arrivals while watched, else the tick does.
                 self._run_dispatcher(now_ms)
-            self._log.look_ahead()
+            self._log.make_next_file_if_near()
 
         def may_add(topic: str) -> bool:
             is_legal = is_folder_name(topic) and topic not in self.deletions.in_progress
@@ -370,7 +370,7 @@ class Store(StoreReader):
 
         lane = make_lane(self._log, self._queues, self.pending, dispatch, arrived, may_add, clock)
         lane.is_sync = self._is_sync
-        lane.grown = None if self._replicated is None else self._replicated.grown
+        lane.grown = None if self._replicated is None else self._replicated.on_log_grown
         self.statistics.lane = lane
         return lane
 
@@ -384,7 +384,7 @@ class Store(StoreReader):
 
         def written(now_ms: int) -> None:
             self._note_append(now_ms)
-            self._log.look_ahead()
+            self._log.make_next_file_if_near()
 
         return TimerDeps(
             self._log,
@@ -415,8 +415,8 @@ class Store(StoreReader):
         self._now_ms = now_ms
         self._commit.tick(steady_ms)
         if self._dispatcher.stalled is not None:
-            self._dispatch(now_ms)
-        self._log.warm(steady_ms)
+            self._run_dispatch(now_ms)
+        self._log.warm_ahead(steady_ms)
         self.notify_new_lives(now_ms)
         self.notify_arrivals()
         for pulls in self.statistics.pulls:
@@ -428,7 +428,7 @@ class Store(StoreReader):
         self._damage.save()
         self.statistics.tick(steady_ms)
 
-    def keep_from(self, log_offset: LogOffset) -> None:
+    def set_first_waiting(self, log_offset: LogOffset) -> None:
         """Set the log offset of the first message that waits: a timer, delayed message, open half
         message or pop check point. Kept in memory: the broker calls this again as it changes.
         Removal by age spares that file and all later ones (keepWaitingMessages), within limits.
@@ -444,13 +444,13 @@ class Store(StoreReader):
     def flush_soon(self) -> None:
         """Begin to sync the appended bytes, on a disk thread, before ASYNC_FLUSH's interval
         ends."""
-        self._commit.start()
+        self._commit.start_sync()
 
     def deleting_expired(self, now_ms: int) -> Deferred[int | OSError]:
         """Remove log files older than fileReservedTime, at most deleteFileBatchMax, on disk
         threads, at any hour. Resolves with the number of files that left the log (they are unlinked
         soon), or the error."""
-        return self._retention.cleaning(now_ms)
+        return self._retention.remove_expired_files(now_ms)
 
     def close(self, now_ms: int) -> None:
         """Flush log, queues, index and checkpoint, in this order, then remove the abort mark and
@@ -463,7 +463,7 @@ class Store(StoreReader):
         if self._closed:
             return
         try:
-            self._finish(now_ms)
+            self._finish_close(now_ms)
         except (OSError, StoreError) as error:
             logger.error("the store was not closed cleanly: %s", error)
         finally:
@@ -474,33 +474,33 @@ class Store(StoreReader):
             self._pool.close()
             self._lock.release()
 
-    def _finish(self, now_ms: int) -> None:
+    def _finish_close(self, now_ms: int) -> None:
         """Make all data durable and remove the abort mark; raises the reason if that fails."""
         try:
             if self._replicated is not None:
-                self._replicated.finish()
-            self._dispatch(now_ms)
+                self._replicated.finish_for_close()
+            self._run_dispatch(now_ms)
         finally:
             self._closed = True
             self._log.tail.refuse(CLOSED, True)
-            self._commit.finish()
+            self._commit.sync_all()
             self._commit.close()
-            self._retention.wait()
+            self._retention.wait_for_removals()
             self._damage.close()
-            self._checkpointer.wait()
+            self._checkpointer.wait_for_round()
             self._log.close()
         seen_end = min(self._log.end, self._log.tail.limit)
         if self._commit.failed is None and self._dispatcher.position == seen_end:
-            self._checkpointer.finish(self._log.last_store_timestamp_ms, last=True)
+            self._checkpointer.sync_and_save(self._log.last_store_timestamp_ms, last=True)
             self._files.remove(f"{self.config.root}/{ABORT_FILE}")
             self._files.sync_folder(self.config.root)
 
     def _refusal_of(self, message: NewMessage, now_ms: int) -> Appended | None:
         """The refusal of this message, which is counted; None if the store is writable, the queue's
         name is legal and the topic is not being deleted."""
-        status = self.refusal(now_ms)
+        status = self.put_refusal(now_ms)
         if status is not None:
-            self.statistics.put_failed()
+            self.statistics.count_refused_put()
             return Appended(status, reason=self._why_refused())
         if message.queue_id < 0 or not is_folder_name(message.topic):
             reason = f"no queue can be named {message.topic[:80]!r}, {message.queue_id}"
@@ -539,7 +539,7 @@ class Store(StoreReader):
         """Count an append, and make its records visible or durable if it succeeded;
         returns `appended`."""
         if appended.status is not PutStatus.PUT_OK:
-            self.statistics.put_failed()
+            self.statistics.count_refused_put()
             return appended
         self.statistics.put(message.topic, len(appended.log_offsets), appended.size)
         self._note_append(now_ms)
@@ -549,20 +549,20 @@ class Store(StoreReader):
         """Make the appended records visible or durable, and report them."""
         self._now_ms = now_ms
         if self._is_sync:
-            self._commit.start()
+            self._commit.start_sync()
         else:
-            self._dispatch(now_ms)
+            self._run_dispatch(now_ms)
         if self._replicated is not None:
-            self._replicated.grown()
+            self._replicated.on_log_grown()
 
     def _on_flushed(self) -> None:
         """Dispatch after a group commit: under SYNC_FLUSH messages become visible only now."""
         if self._is_sync:
-            self._dispatch(self._now_ms)
+            self._run_dispatch(self._now_ms)
         if self._replicated is not None:
-            self._replicated.flushed_on(self._now_ms)
+            self._replicated.on_log_flushed(self._now_ms)
 
-    def _dispatch(self, now_ms: int) -> None:
+    def _run_dispatch(self, now_ms: int) -> None:
         """Run the dispatcher, and call the listeners of the queues that have grown."""
         self._run_dispatcher(now_ms)
         self.notify_arrivals()
@@ -596,4 +596,4 @@ class Store(StoreReader):
 
     def notify_arrivals(self) -> None:
         """Call the callbacks of `on_arrival` for each queue that has grown since the last call."""
-        self._listeners.notify()
+        self._listeners.notify_grown_queues()

@@ -5,7 +5,7 @@ Owns the declarations of its keys. It must never read a file or a socket.
 
 from dataclasses import dataclass
 
-from turbopump.engine.keys import BOOLEAN, HOST, INT32_MAX, PORT, TEXT, between, key
+from turbopump.engine.keys import BOOLEAN, HOST, INT32_MAX, PORT, TEXT, integer_kind, key
 from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import SERVER_TLS_KEYS
@@ -89,14 +89,14 @@ class NamesrvConfig(NodeConfig):
     )
     scan_not_active_broker_interval_ms: int = key(
         "scanNotActiveBrokerInterval",
-        between(10, INT32_MAX),
+        integer_kind(10, INT32_MAX),
         5_000,
         "Milliseconds between two checks for silent brokers.",
         live=True,
     )
     server_channel_max_idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
-        between(1, SECONDS),
+        integer_kind(1, SECONDS),
         120,
         "Seconds of silence after which a connection is closed.",
     )
@@ -129,7 +129,7 @@ class NamesrvConfig(NodeConfig):
     )
     wait_seconds_for_service: int = key(
         "waitSecondsForService",
-        between(0, SECONDS),
+        integer_kind(0, SECONDS),
         45,
         "Seconds after the start in which routes are withheld (needWaitForService).",
         live=True,
@@ -145,7 +145,7 @@ class NamesrvConfig(NodeConfig):
         "enableControllerInNamesrv", BOOLEAN, False, "Run a controller in the same process."
     )
 
-    def values(self) -> dict[str, str]:
+    def values_as_text(self) -> dict[str, str]:
         """Current text of every key by name, as of every node, but for NOT_SHOWN."""
-        shown = NodeConfig.values(self)
+        shown = NodeConfig.values_as_text(self)
         return {name: value for name, value in shown.items() if name not in NOT_SHOWN}

@@ -25,7 +25,7 @@ from turbopump.namesrv.route_rows import (
 )
 from turbopump.namesrv.routes import RouteTable
 from turbopump.namesrv.topic_queues import MAX_QUEUE_DATAS, MAX_SIZE
-from turbopump.net.config.audit import audit, keys_of_update, no_state
+from turbopump.net.config.audit import audit_handlers, keys_of_update, no_state
 from turbopump.net.config.idle import is_secret
 from turbopump.net.config.updates import get_config, update_config
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -77,13 +77,13 @@ class NameServer:
     """Begins to connect to an address `host:port`; only if the connection fails otherwise than by a
     timeout, it calls back, once, with the monotonic time in ms."""
 
-    work: Callable[[Steps[None]], None] = bodies.finish
+    work: Callable[[Steps[None]], None] = bodies.run_to_result
 
     def on_brokers_changed(self, notices: list[Notice]) -> None:
         """React to brokers that came or went: begin to remove the queues of dropped groups, and
         send these notices if notifyMinBrokerIdChanged is set."""
         if self.routes.has_dropped:
-            self.work(self.routes.sweep())
+            self.work(self.routes.remove_in_steps())
         if self.config.notify_min_broker_id_changed:
             for notice in notices:
                 self.notify(notice)
@@ -104,11 +104,11 @@ def register(table: Dispatcher, server: NameServer) -> None:
     for code, response in _HANDLERS.items():
         table.add(code, functools.partial(response, server))
     config, key_value = server.config, functools.partial(_key_value_state, server)
-    audit(
+    audit_handlers(
         table,
         {
             RequestCode.UPDATE_NAMESRV_CONFIG: functools.partial(
-                keys_of_update, values=config.values
+                keys_of_update, values=config.values_as_text
             ),
             RequestCode.PUT_KV_CONFIG: key_value,
             RequestCode.DELETE_KV_CONFIG: key_value,
@@ -128,7 +128,7 @@ def _key_value_state(server: NameServer, request: Command) -> str:
     return server.key_values.get(request.fields.get("namespace", ""), name) or ""
 
 
-def _route(
+def _query_route(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Steps[Command]:
     """Handle 105.
@@ -144,7 +144,7 @@ def _route(
     zone = request.fields.get(ZONE_NAME, "").strip() if zone_wanted else ""
     acting_master = config.support_acting_master
     route = (
-        server.routes.route(header.topic, acting_master=acting_master, zone=zone or None)
+        server.routes.find_route(header.topic, acting_master=acting_master, zone=zone or None)
         if header
         else None
     )
@@ -195,7 +195,7 @@ def _register_broker(
         header.enable_acting_master,
         body.filter_server_list,
     )
-    refused = registration_limits.refusal(broker)
+    refused = registration_limits.find_refusal(broker)
     if refused is not None:
         return new_response(request, ResponseCode.SYSTEM_ERROR, refused)
     yield from registration_limits.remove_long_topics(broker)
@@ -249,7 +249,7 @@ def _order_topics(server: NameServer) -> Steps[bytes | None]:
     there are none or returnOrderTopicConfigToBroker is not set."""
     if not server.config.return_order_topic_config_to_broker:
         return None
-    table = server.key_values.namespace(ORDER_NAMESPACE)
+    table = server.key_values.values_of_namespace(ORDER_NAMESPACE)
     if table is None:
         return None
     return (yield from bodies.dump_in_steps({"table": dict(table)}, MAX_BODY))
@@ -312,7 +312,7 @@ def _put_key_value(
     if header.value is None:
         return new_response(request, ResponseCode.SYSTEM_ERROR, "value is null")
     try:
-        saved = server.key_values.put(header.namespace, header.key, header.value)
+        saved = server.key_values.set_value(header.namespace, header.key, header.value)
     except ValueError as error:
         return _not_saved_answer(request, error)
     return saved.map(functools.partial(_save_answer, request))
@@ -364,7 +364,7 @@ def _list_key_values(
     """Handle 219: list the key values of a namespace."""
     header = read_header(headers.GetKVListByNamespaceRequest, request.fields)
     name = header.namespace
-    table = None if name is None else server.key_values.namespace(name)
+    table = None if name is None else server.key_values.values_of_namespace(name)
     if table is None:
         remark = f"No config item, Namespace: {_shown(name)}"
         return new_response(request, ResponseCode.QUERY_NOT_FOUND, remark)
@@ -505,7 +505,7 @@ _HANDLERS: dict[RequestCode, Handler] = {
     RequestCode.DELETE_KV_CONFIG: _delete_key_value,
     RequestCode.REGISTER_BROKER: _register_broker,
     RequestCode.UNREGISTER_BROKER: _unregister_broker,
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: _route,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: _query_route,
     RequestCode.GET_BROKER_CLUSTER_INFO: _cluster_info,
     RequestCode.WIPE_WRITE_PERM_OF_BROKER: _wipe_write,
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _all_topics,

@@ -72,14 +72,14 @@ class KeyValues:
         """The durable value of a key, None if it is missing."""
         return self._table.get(namespace, {}).get(key)
 
-    def namespace(self, namespace: str) -> dict[str, str] | None:
+    def values_of_namespace(self, namespace: str) -> dict[str, str] | None:
         """Key to durable value in a namespace, unordered; None if it never had a key.
 
         The returned table must not be changed, and never changes: each change makes a copy.
         """
         return self._table.get(namespace)
 
-    def put(self, namespace: str, key: str, value: str) -> Deferred[OSError | None]:
+    def set_value(self, namespace: str, key: str, value: str) -> Deferred[OSError | None]:
         """Set a value and have the table saved; resolves with None when it is durable, or with the
         error, and then the value is unchanged. `get` returns the value only after it is durable.
 
@@ -99,7 +99,7 @@ class KeyValues:
         size = sum(one.size for one in waiting)
         if self._size + size + _size_of(namespace, key, value) > MAX_TOTAL_SIZE:
             raise ValueError(f"all items together exceed {MAX_TOTAL_SIZE} bytes")
-        return self._change(namespace, key, value)
+        return self._queue_change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> Deferred[OSError | None]:
         """Delete a key and have the table saved; resolves with None when that is durable (at once
@@ -110,14 +110,16 @@ class KeyValues:
         names = {(one.namespace, one.key) for one in (*self._waiting, *self._written)}
         if self.get(namespace, key) is None and (namespace, key) not in names:
             return Deferred.resolved(None)
-        return self._change(namespace, key, None)
+        return self._queue_change(namespace, key, None)
 
     @property
     def count(self) -> int:
         """Number of durable items in all namespaces."""
         return self._count
 
-    def _change(self, namespace: str, key: str, value: str | None) -> Deferred[OSError | None]:
+    def _queue_change(
+        self, namespace: str, key: str, value: str | None
+    ) -> Deferred[OSError | None]:
         """Queue a change, and begin a write if none is under way. Raises ValueError
         beyond MAX_WAITING."""
         if len(self._waiting) >= MAX_WAITING:
@@ -197,7 +199,7 @@ def _json_text(value: str) -> bytes:
 def table_from_json(value: Any) -> dict[str, dict[str, str]]:
     """Decode kvConfig.json's JSON value to namespace to key to value (RocketMQ:
     KVConfigSerializeWrapper). Raises BadBody for another shape."""
-    return bodies.table(
+    return bodies.read_table(
         bodies.as_object(value),
         "configTable",
         lambda items: {key: bodies.as_text(item) for key, item in bodies.as_object(items).items()},

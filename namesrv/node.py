@@ -25,7 +25,7 @@ from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import KeyValues, table_from_json
 from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
@@ -36,7 +36,7 @@ from turbopump.net.wire.bodies import BadBody, Steps
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.routes import NotifyMinBrokerIdChangeRequest
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 from turbopump.net.wire.java_properties import ConfigError, Property
 
 logger = logging.getLogger(__name__)
@@ -124,9 +124,9 @@ class NameServerNode:
             self._routes,
             key_values,
             steady_ms(),
-            self._notify,
+            self._queue_notice,
             self._save_config,
-            self._probe,
+            self._begin_probe,
             self._run_steps,
         )
         handlers.register(dispatcher, self._state)
@@ -144,7 +144,7 @@ class NameServerNode:
             what = os.strerror(error.errno or 0) if known else error.strerror or str(error)
             reason = f"the name server cannot listen on {join(host, port)}: {what}"
             raise ConfigError(reason) from None
-        self._scan()
+        self._unregister_silent()
 
     async def stop(self) -> None:
         """Finish pending requests, close every connection, and wait at most STOP_S for the disk;
@@ -170,12 +170,12 @@ class NameServerNode:
         if disk is not None and not await disk.close_within(STOP_S):
             logger.error("the disk did not finish a write of the key values in time: abandoned")
 
-    def _scan(self) -> None:
+    def _unregister_silent(self) -> None:
         """Unregister silent brokers, close their connections, and schedule the next scan."""
         # Scheduled first, so that an error below does not end the scans.
         interval_s = self._config.scan_not_active_broker_interval_ms / 1_000
-        self._scanning = asyncio.get_running_loop().call_later(interval_s, self._scan)
-        for expired in self._routes.scan(steady_ms()):
+        self._scanning = asyncio.get_running_loop().call_later(interval_s, self._unregister_silent)
+        for expired in self._routes.unregister_silent(steady_ms()):
             logger.warning(
                 "broker %s of cluster %s sent no heartbeat in time: unregistered",
                 *reversed(expired.key),
@@ -184,7 +184,7 @@ class NameServerNode:
             expired.connection.close()
             self._state.on_brokers_changed(expired.notices)
 
-    def _notify(self, notice: Notice) -> None:
+    def _queue_notice(self, notice: Notice) -> None:
         """Queue a notice for its targets.
 
         One task per address, so that a broker receives notices in order.
@@ -219,21 +219,21 @@ class NameServerNode:
                 "broker %s was not notified of its group's new master: %s", address, error
             )
 
-    def _probe(self, address: str, refused: Callable[[int], None]) -> None:
-        """Begin to connect to an address, at most PROBES_MAX at a time; see `_connect`."""
+    def _begin_probe(self, address: str, refused: Callable[[int], None]) -> None:
+        """Begin to connect to an address, at most PROBES_MAX at a time; see `_probe_address`."""
         if address not in self._probed and len(self._probed) < PROBES_MAX:
             self._probed.add(address)
-            task = asyncio.get_running_loop().create_task(self._connect(address, refused))
+            task = asyncio.get_running_loop().create_task(self._probe_address(address, refused))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
-    async def _connect(self, address: str, refused: Callable[[int], None]) -> None:
+    async def _probe_address(self, address: str, refused: Callable[[int], None]) -> None:
         """Connect to an address; call `refused` if the connection is refused.
 
         A timeout is no proof: a firewall may block only this name server.
         """
         try:
-            host, port = split(address)
+            host, port = split_host_port(address)
             opening = asyncio.open_connection(host, port)
             _reader, writer = await asyncio.wait_for(opening, PROBE_TIMEOUT_S)
             writer.close()
@@ -286,7 +286,7 @@ class NameServerNode:
         """Write changed properties back to the file. Runs on the disk thread."""
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
-            write_back(self._files, path, changed)
+            save_changes(self._files, path, changed)
 
 
 def notice_header(notice: Notice) -> NotifyMinBrokerIdChangeRequest:

@@ -11,7 +11,7 @@ import logging
 from typing import Final
 
 from turbopump.namesrv.registrations import BrokerRegistration
-from turbopump.net.wire.bodies import READ, Steps, dump
+from turbopump.net.wire.bodies import READ, Steps, encode_json
 from turbopump.net.wire.names import MAX_ANY_NAME_LENGTH, check_lengths
 from turbopump.net.wire.topics import DataVersion
 
@@ -38,7 +38,7 @@ MAX_MAPPING: Final = 64 << 10
 """Maximum bytes of a static topic's mapping as JSON: some thousand queues."""
 
 
-def refusal(broker: BrokerRegistration) -> str | None:
+def find_refusal(broker: BrokerRegistration) -> str | None:
     """Return the remark that refuses a registration, or None if it is valid.
 
     If it is valid, `broker.timeout_ms` is changed to lie within 0 and MAX_TIMEOUT_MS.
@@ -81,7 +81,7 @@ def remove_long_topics(broker: BrokerRegistration) -> Steps[None]:
     long = [key for key, one in table.items() if len(one.topic_name) > MAX_ANY_NAME_LENGTH]
     large: list[str] = []
     for number, (key, info) in enumerate(mappings.items(), 1):
-        if len(dump(info)) > MAX_MAPPING:
+        if len(encode_json(info)) > MAX_MAPPING:
             large.append(key)
         if number % READ == 0:
             yield

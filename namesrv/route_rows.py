@@ -7,7 +7,7 @@ Tests: tests/unit/namesrv/test_routes.py
 
 from dataclasses import dataclass
 
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.route import (
     MASTER_ID,
     BrokerData,
@@ -43,7 +43,7 @@ class Notice:
 def mapping_size(info: dict[str, object]) -> int:
     """Estimate the bytes in memory of a mapping, the JSON object of a static topic: a multiple of
     its text."""
-    return 20 * len(dump(info))
+    return 20 * len(encode_json(info))
 
 
 def is_unit(flags: int) -> bool:
@@ -70,7 +70,7 @@ def queue_data(name: str, config: TopicConfig, wipe_write: bool) -> QueueData:
     )
 
 
-def copy(group: BrokerData) -> BrokerData:
+def copy_group(group: BrokerData) -> BrokerData:
     """Copy a group with its addresses, so that a route may change them."""
     # `replace` would take three times as long, and there may be thousands.
     return BrokerData(
@@ -121,7 +121,7 @@ def show_acting_masters(route: TopicRouteData) -> None:
             ids[MASTER_ID] = ids.pop(min(ids))
 
 
-def keep_zone(route: TopicRouteData, zone: str) -> None:
+def limit_to_zone(route: TopicRouteData, zone: str) -> None:
     """Change `route`: remove the groups that have a master and another zone name, compared without
     case (RocketMQ: ZoneRouteRPCHook).
 

@@ -19,16 +19,16 @@ from turbopump.namesrv import topic_queues
 from turbopump.namesrv.registrations import BrokerKey, BrokerRegistration, Expired, Registered
 from turbopump.namesrv.route_rows import (
     Notice,
-    copy,
+    copy_group,
     copy_queue,
-    keep_zone,
+    limit_to_zone,
     lost_lead,
     new_lead,
     queue_data,
     show_acting_masters,
 )
 from turbopump.namesrv.topic_queues import TopicQueues
-from turbopump.net.wire.bodies import Steps, finish, sort_in_steps
+from turbopump.net.wire.bodies import Steps, run_to_result, sort_in_steps
 from turbopump.net.wire.names import SYNC_MEMBER_PREFIX
 from turbopump.net.wire.route import (
     MASTER_ID,
@@ -94,7 +94,7 @@ class RouteTable(TopicQueues):
         """Register a broker, or renew it, with all its topics at once; for the arguments and the
         outcome see `register_in_steps`. `connection` is any hashable object; its close ends the
         registration."""
-        return finish(
+        return run_to_result(
             self.register_in_steps(
                 broker, connection, now_ms, delete_missing_topics=delete_missing_topics
             )
@@ -163,7 +163,7 @@ class RouteTable(TopicQueues):
         known = self.data_version(broker.cluster, broker.address)
         self._record_live(broker, connection, now_ms)
         changed = first or known != broker.topics.data_version
-        yield from self._take_topics(broker, group, changed, delete_missing_topics)
+        yield from self._register_topics(broker, group, changed, delete_missing_topics)
         if broker.broker_id != MASTER_ID:
             self._set_master(result, broker.cluster, ids)
         if takes_lead:
@@ -231,7 +231,7 @@ class RouteTable(TopicQueues):
             notices += self.unregister(key[0], self._live[key].broker_name, key[1])
         return notices
 
-    def scan(self, now_ms: int) -> list[Expired]:
+    def unregister_silent(self, now_ms: int) -> list[Expired]:
         """Unregister the brokers whose last sign of life is older than their timeout, and return
         them."""
         silent = [(key, live) for key, live in self._live.items() if live.expired(now_ms)]
@@ -253,7 +253,7 @@ class RouteTable(TopicQueues):
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
-    def route(
+    def find_route(
         self, topic: str, *, acting_master: bool = False, zone: str | None = None
     ) -> TopicRouteData | None:
         """The route of a topic, a copy that the caller may change; None if no group has it
@@ -266,7 +266,7 @@ class RouteTable(TopicQueues):
         queues = self._of_existing_groups(self._queues.get(topic, {}))
         if not queues:
             return None
-        groups = [copy(self._groups[name]) for name in queues]
+        groups = [copy_group(self._groups[name]) for name in queues]
         route = TopicRouteData([*map(copy_queue, queues.values())], groups)
         if self._filter_servers:
             for group in groups:
@@ -281,12 +281,12 @@ class RouteTable(TopicQueues):
         if acting_master and not topic.startswith(SYNC_MEMBER_PREFIX):
             show_acting_masters(route)
         if zone is not None:
-            keep_zone(route, zone)
+            limit_to_zone(route, zone)
         return route
 
     def cluster_info(self) -> ClusterInfo:
         """Copies of all groups, and the sorted names of the groups in each cluster."""
-        groups = {name: copy(group) for name, group in self._groups.items()}
+        groups = {name: copy_group(group) for name, group in self._groups.items()}
         return ClusterInfo(groups, {name: sorted(names) for name, names in self._clusters.items()})
 
     def member_group(self, name: str) -> dict[int, str]:
@@ -379,7 +379,7 @@ class RouteTable(TopicQueues):
             return f"register broker failed, all topics take over {topic_queues.MAX_SIZE} bytes"
         return None
 
-    def _take_topics(
+    def _register_topics(
         self, broker: BrokerRegistration, group: BrokerData, changed: bool, delete_missing: bool
     ) -> Steps[None]:
         """Add the topics of a registration to its group in steps, and with `delete_missing` remove

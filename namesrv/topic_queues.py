@@ -96,10 +96,10 @@ class TopicQueues:
 
     @property
     def has_dropped(self) -> bool:
-        """Whether queues of removed groups wait for `sweep`."""
+        """Whether queues of removed groups wait for `remove_in_steps`."""
         return bool(self._dropped)
 
-    def sweep(self) -> Steps[None]:
+    def remove_in_steps(self) -> Steps[None]:
         """Remove the queues of removed groups, TOPICS_PER_STEP at each step of the iterator.
         Requests do not see these queues."""
         while self._dropped:

@@ -24,7 +24,7 @@ from turbopump.engine.snapshot.ranges import INT64_MAX
 from turbopump.engine.types import StoreError
 from turbopump.pyx.columns import KINDS, Batch
 from turbopump.spark.schema import arrow_schema
-from turbopump.spark.store_location import StoreFolder, locate
+from turbopump.spark.store_location import StoreFolder, split_location
 
 STORE_COLUMN = "store"
 """The column with the store's location, which is not in the log."""
@@ -45,7 +45,7 @@ def open_table(
     Raises StoreError, whose text is a sentence.
     """
     try:
-        path, found = locate(location) if opener is None else (location, opener)
+        path, found = split_location(location) if opener is None else (location, opener)
         return LogTable.open(path, found, damaged=damaged, check_body=verify_crc)
     except (OSError, ValueError) as error:
         raise StoreError(f"{location} cannot be read: {error}") from error
@@ -94,7 +94,7 @@ def read_arrow(
     )
     opener = None if filesystem is None else StoreFolder(filesystem)
     table = open_table(path, opener, damaged=damaged, verify_crc=verify_crc)
-    parts = table.split(RANGE_BYTES, query, confirmed=confirmed)
+    parts = table.split_ranges(RANGE_BYTES, query, confirmed=confirmed)
     batches = (
         batch
         for part in parts
@@ -159,11 +159,13 @@ def read_range(
     again. Raises StoreError for damage, unless `damaged` is given.
     """
     if opener is None:
-        opener = locate(location)[1]
+        opener = split_location(location)[1]
     constant = _ConstantColumn(location)
     for batch in decode(part, query, opener, damaged=damaged):
         arrays = [
-            constant.array(batch.rows) if field.name == STORE_COLUMN else _array(batch, field)
+            constant.make_array(batch.rows)
+            if field.name == STORE_COLUMN
+            else _wrap_array(batch, field)
             for field in schema
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -176,14 +178,14 @@ class _ConstantColumn:
         self._text = text
         self._array = pa.array([], pa.string())
 
-    def array(self, rows: int) -> pa.Array:
+    def make_array(self, rows: int) -> pa.Array:
         """Return the column for a batch of `rows` rows."""
         if len(self._array) < rows:
             self._array = pa.repeat(pa.scalar(self._text), rows)
         return self._array[:rows]
 
 
-def _array(batch: Batch, field: pa.Field) -> pa.Array:
+def _wrap_array(batch: Batch, field: pa.Field) -> pa.Array:
     """Wrap the decoder's buffers as an Arrow column."""
     buffers = [
         None if buffer is None else pa.py_buffer(buffer) for buffer in batch.column(field.name)

@@ -111,12 +111,12 @@ def numbered_lines(number: int, lines: Sequence[Line], label: str) -> str:
     return done[0]
 
 
-def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str) -> str:
+def draw_histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str) -> str:
     """Draw bars over a logarithmic value axis with the text `label`, and return SVG; each metric is
     (its buckets, HTML colour). `number` is the plot's own on the page."""
     with _new_figure(number) as (figure, axes, done):
         buckets = [list(rows) for rows, _ in metrics]
-        edges = _edges([bucket for rows in buckets for bucket in rows])
+        edges = _bin_edges([bucket for rows in buckets for bucket in rows])
         for rows, (_, colour) in zip(buckets, metrics, strict=True):
             axes.stairs(_in_bins(rows, edges), edges, fill=True, color=colour, alpha=0.45)
             axes.stairs(_in_bins(rows, edges), edges, color=colour, linewidth=1.1)
@@ -155,10 +155,10 @@ def _new_figure(
         yield figure, figure.add_subplot(), done
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    done.append(_inline(text.getvalue(), number))
+    done.append(_inline_svg(text.getvalue(), number))
 
 
-def _inline(svg: str, number: int) -> str:
+def _inline_svg(svg: str, number: int) -> str:
     """Return the SVG element alone, with ids unique on the page and the page's full width."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -192,7 +192,7 @@ def _utc_time(time_s: float) -> datetime:
     return datetime.fromtimestamp(time_s, UTC)
 
 
-def _edges(buckets: Sequence[Bucket]) -> list[float]:
+def _bin_edges(buckets: Sequence[Bucket]) -> list[float]:
     """Return at most BINS + 1 edges around all buckets, evenly spaced on a logarithmic scale.
 
     No edge lies inside a bucket: values measured in it could lie on either side, so the bar's

@@ -29,7 +29,7 @@ class Stages:
         self._stages: dict[int, tuple[int, int]] = {}
         self._running: set[int] = set()
 
-    def progress(self) -> tuple[int, int | None, str]:
+    def read_progress(self) -> tuple[int, int | None, str]:
         """Return (finished tasks, known tasks or None, number of running stages as text). The
         tracker forgets a stage when it ends, so a stage that was running and is not any longer has
         finished all its tasks."""
@@ -49,14 +49,14 @@ class Stages:
 
 
 @contextmanager
-def watching(spark: "SparkSession", out: TextIO | None = None) -> Iterator[None]:
+def show_progress_of(spark: "SparkSession", out: TextIO | None = None) -> Iterator[None]:
     """Show the progress of the session's tasks on `out` (default stderr) until the block ends."""
-    with following(Stages(spark.sparkContext.statusTracker()).progress, out):
+    with show_progress(Stages(spark.sparkContext.statusTracker()).read_progress, out):
         yield
 
 
 @contextmanager
-def following(progress: Look, out: TextIO | None = None) -> Iterator[None]:
+def show_progress(progress: Look, out: TextIO | None = None) -> Iterator[None]:
     """Show the progress that `progress` returns until the block ends; `out` defaults to stderr.
 
     A thread calls `progress` every LOOK_S for a bar on a terminal, else every LINE_S for a line. An
@@ -64,9 +64,9 @@ def following(progress: Look, out: TextIO | None = None) -> Iterator[None]:
     """
     file = out or sys.stderr
     over = threading.Event()
-    show = _bar if file.isatty() else _lines
+    show = _show_bar if file.isatty() else _print_lines
     thread = threading.Thread(
-        target=_show_until_over, args=(show, progress, over, file), name="progress", daemon=True
+        target=_show_until_end, args=(show, progress, over, file), name="progress", daemon=True
     )
     thread.start()
     try:
@@ -76,7 +76,7 @@ def following(progress: Look, out: TextIO | None = None) -> Iterator[None]:
         thread.join()
 
 
-def _show_until_over(show: "Show", progress: Look, over: threading.Event, file: TextIO) -> None:
+def _show_until_end(show: "Show", progress: Look, over: threading.Event, file: TextIO) -> None:
     """Run `show` until `over` is set; an error ends the display alone."""
     try:
         show(progress, over, file)
@@ -84,7 +84,7 @@ def _show_until_over(show: "Show", progress: Look, over: threading.Event, file: 
         return
 
 
-def _lines(progress: Look, over: threading.Event, file: TextIO) -> None:
+def _print_lines(progress: Look, over: threading.Event, file: TextIO) -> None:
     """Print a line of progress every LINE_S until `over` is set."""
     begun_s = time.monotonic()
     while not over.wait(LINE_S):
@@ -93,7 +93,7 @@ def _lines(progress: Look, over: threading.Event, file: TextIO) -> None:
         print(f"{time.monotonic() - begun_s:.0f} s: {done:,}{out_of} {what}", file=file, flush=True)
 
 
-def _bar(progress: Look, over: threading.Event, file: TextIO) -> None:
+def _show_bar(progress: Look, over: threading.Event, file: TextIO) -> None:
     """Show a bar of progress on the terminal until `over` is set."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -65,7 +65,7 @@ class UnknownColumn(ValueError):
     """A requested column that the table does not have; the text names it and all columns."""
 
 
-def ordered(columns: Iterable[str] | None) -> tuple[str, ...]:
+def order_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     """Return the requested columns in the table's order, each once; None: all. Raises
     UnknownColumn."""
     if columns is None:
@@ -80,10 +80,10 @@ def parse_columns(text: str | None) -> tuple[str, ...]:
     """Parse a comma list of columns into the table's order; "" and None: all. Raises
     UnknownColumn."""
     names = [name.strip() for name in (text or "").split(",")]
-    return ordered([name for name in names if name] or None)
+    return order_columns([name for name in names if name] or None)
 
 
 def arrow_schema(columns: Iterable[str] | None = None) -> pa.Schema:
     """Return the Arrow schema of some columns, in the table's order; None: all. Raises
     UnknownColumn."""
-    return pa.schema([ARROW_SCHEMA.field(name) for name in ordered(columns)])
+    return pa.schema([ARROW_SCHEMA.field(name) for name in order_columns(columns)])

@@ -40,17 +40,19 @@ class RowSelection:
     prune_by_time: bool = False
     """Whether whole files outside of the times are skipped; see `read_arrow`."""
 
-    def arrow(self, columns: tuple[str, ...]) -> "Iterator[tuple[int, pa.RecordBatch]]":
+    def read_arrow_batches(
+        self, columns: tuple[str, ...]
+    ) -> "Iterator[tuple[int, pa.RecordBatch]]":
         """Yield the rows without Spark as (index of the store in `stores`, batch), store by store,
         in the order of each log. Raises the errors of `read_arrow`."""
         from turbopump.spark.arrow import read_arrow
 
         for number, store in enumerate(self.stores):
-            reader = read_arrow(store, columns=columns, **self.limits())
+            reader = read_arrow(store, columns=columns, **self.read_arguments())
             for batch in reader:
                 yield number, batch
 
-    def limits(self) -> dict[str, Any]:
+    def read_arguments(self) -> dict[str, Any]:
         """Return the selection, except stores and columns, as keyword arguments of `read_arrow`."""
         return {
             "topics": list(self.topics) or None,
@@ -63,7 +65,7 @@ class RowSelection:
             "confirmed": self.confirmed,
         }
 
-    def frame(self, spark: "SparkSession", columns: tuple[str, ...]) -> "DataFrame":
+    def make_frame(self, spark: "SparkSession", columns: tuple[str, ...]) -> "DataFrame":
         """Return the rows as a lazy Spark frame with these columns, in this order.
 
         Registers the format with the session. Raises Spark's errors.
@@ -86,7 +88,7 @@ class RowSelection:
         given = {name: value for name, value in options.items() if value not in (None, "", "null")}
         return spark.read.format("turbopump").options(**given).load().select(*columns)
 
-    def describe(self) -> dict[str, Any]:
+    def describe_as_json(self) -> dict[str, Any]:
         """Return the selection as JSON values by field name, for manifests;
         `RowSelection(**values)` makes it again."""
         return {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from turbopump.engine.types import TurbopumpError
 from turbopump.spark.commands.parsers import LOCAL
-from turbopump.spark.progress import watching
+from turbopump.spark.progress import show_progress_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ class SparkUnavailable(JobError):
     """Spark is missing here; the text names the remedy."""
 
 
-def check() -> None:
+def check_installed() -> None:
     """Check that pyspark, pyarrow and Java (unless spark-submit started this process) are
     installed; starts nothing. Raises SparkUnavailable."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
@@ -70,11 +70,11 @@ def check() -> None:
             "this needs Spark: pip install '.[spark]' in a clone of Turbopump, or "
             "pip install 'FILE.whl[spark]' with its wheel"
         )
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and java() is None:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and find_java() is None:
         raise SparkUnavailable("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
 
 
-def java() -> str | None:
+def find_java() -> str | None:
     """Return the path of the Java that Spark would start; None if Java is missing."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home, "bin", "java")) if home else "java")
@@ -89,8 +89,8 @@ def start(
     that override the settings here. `verbose` leaves the JVM's output on stderr. Raises
     SparkUnavailable if it cannot be made, JobError for a setting that is not KEY=VALUE.
     """
-    settings = _settings(conf)
-    check()
+    settings = _parse_settings(conf)
+    check_installed()
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -116,7 +116,7 @@ def start(
 
 
 @contextmanager
-def session(
+def open_session(
     name: str, master: str | None = None, conf: Sequence[str] = (), *, verbose: bool = False
 ) -> "Iterator[SparkSession]":
     """Provide a session for one job: `start` it, show its progress on stderr, and stop it after.
@@ -127,7 +127,7 @@ def session(
     shared = _is_running()
     spark = start(name, master, conf, verbose=verbose)
     try:
-        with watching(spark), _errors_as_sentences():
+        with show_progress_of(spark), _errors_as_sentences():
             yield spark
     finally:
         if not shared:
@@ -189,7 +189,7 @@ def job_main(
     """
     given = parser.parse_args(argv)
     try:
-        with session(parser.prog, given.master, given.conf, verbose=given.verbose) as spark:
+        with open_session(parser.prog, given.master, given.conf, verbose=given.verbose) as spark:
             return work(spark, given)
     except JobError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
@@ -211,7 +211,7 @@ def own_error_text(error: Exception) -> str | None:
     return str(texts[-1]) if texts else None
 
 
-def _settings(conf: Sequence[str]) -> dict[str, str]:
+def _parse_settings(conf: Sequence[str]) -> dict[str, str]:
     """Parse texts KEY=VALUE; raises JobError."""
     made: dict[str, str] = {}
     for text in conf:

@@ -71,7 +71,7 @@ class StoreFolder:
         return self.system.open_input_file(path)
 
 
-def locate(location: str) -> tuple[str, StoreFolder | None]:
+def split_location(location: str) -> tuple[str, StoreFolder | None]:
     """Return (path, file system) of a location; the file system is None for this machine's.
 
     Nothing is opened yet. Raises OSError or ValueError (pyarrow's) for a URI that it cannot use.

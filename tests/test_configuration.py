@@ -11,7 +11,7 @@ from tests.configuration import NODES, PAGE, TABLES, page
 from tests.test_names import modules
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.engine.keys import OURS
-from turbopump.net.config.node_config import NodeConfig, declared
+from turbopump.net.config.node_config import NodeConfig, declared_keys
 
 GOLDEN = Path(__file__).parent / "golden" / "config_keys_5_5_0.tsv"
 CLASSES = {
@@ -47,7 +47,7 @@ def test_the_page_equals_the_declarations() -> None:
 @pytest.mark.parametrize("node", NODES)
 def test_a_default_is_rocketmqs_or_says_that_it_is_not(node: str) -> None:
     theirs, wrong = defaults_of(node), []
-    for name, (_, _, key) in declared(NODES[node]).items():
+    for name, (_, _, key) in declared_keys(NODES[node]).items():
         default = "" if key.default is None else key.kind.to_text(key.default)
         if name not in AT_START and theirs.get(name) != "null":
             documented = {OURS: None, "": default}.get(key.rocketmq, key.rocketmq)
@@ -77,7 +77,7 @@ def test_every_declared_key_does_something() -> None:
     """
     read = {name for _, tree in modules() for name in reads(tree)}
     for config in NODES.values():
-        idle = [name for name, one in declared(config).items() if one.attribute not in read]
+        idle = [name for name, one in declared_keys(config).items() if one.attribute not in read]
         assert idle == []
 
 
@@ -86,5 +86,5 @@ def test_a_key_is_declared_once() -> None:
         IDLE: ClassVar = {"listenPort": next(iter(BrokerConfig.IDLE.values()))}
 
     with pytest.raises(AssertionError, match="among the idle"):
-        declared(Twice)
+        declared_keys(Twice)
     assert issubclass(Twice, NodeConfig)

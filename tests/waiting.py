@@ -8,9 +8,9 @@ from turbopump.engine.store import Store
 
 def record_epochs(log: Replicated, epochs: Epochs) -> None:
     """This is the list now, durably. Raises OSError; the old one holds then."""
-    ended = log.record(epochs)
+    ended = log.record_epochs(epochs)
     if not ended.done:
-        log._steps.finish()
+        log._steps.wait_until_idle()
     if ended.value is not None:
         raise ended.value
 
@@ -28,7 +28,7 @@ def delete_expired(store: Store, now_ms: int) -> int:
     """Remove log files older than fileReservedTime now; returns how many went. Raises OSError."""
     went = store.deleting_expired(now_ms)
     while not went.done:
-        store._retention.turn.finish()
+        store._retention.turn.wait_until_idle()
     if isinstance(went.value, OSError):
         raise went.value
     return went.value

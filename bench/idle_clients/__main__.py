@@ -24,7 +24,7 @@ from interop.support.ports import free_port
 
 from turbopump import Message, Producer
 from turbopump.net.grpc.codes import ClientType
-from turbopump.net.grpc.framing import framed
+from turbopump.net.grpc.framing import frame_message
 from turbopump.net.grpc.messages import SERVICE, message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.wire.codes import RequestCode
@@ -62,7 +62,7 @@ def _call_header(method: str, client_id: str) -> bytes:
     )
 
 
-def _settings(number: int) -> bytes:
+def _encode_settings(number: int) -> bytes:
     """Encode a client's settings for its stream."""
     agent = message_class("UA")(language=1, version="5.2.0", platform="Linux", hostname="host")
     topic = {"name": f"topic-{number % 50}"}
@@ -74,7 +74,7 @@ def _settings(number: int) -> bytes:
         fields = {"client_type": ClientType.SIMPLE_CONSUMER, "subscription": subscription}
     settings = message_class("Settings")(user_agent=agent, **fields)
     settings.request_timeout.seconds = 3
-    return framed(message_class("TelemetryCommand")(settings=settings).SerializeToString())
+    return frame_message(message_class("TelemetryCommand")(settings=settings).SerializeToString())
 
 
 class IdleClient:
@@ -85,11 +85,11 @@ class IdleClient:
         self.socket = socket.create_connection(("127.0.0.1", port))
         client_id = f"host@{number}@1@abcdefghij"
         self._stream = self._session.request(
-            _call_header("Telemetry", client_id), _settings(number), False
+            _call_header("Telemetry", client_id), _encode_settings(number), False
         )
         kind = ClientType.PRODUCER if number % 2 else ClientType.SIMPLE_CONSUMER
         beat = message_class("HeartbeatRequest")(client_type=kind).SerializeToString()
-        self._session.request(_call_header("Heartbeat", client_id), framed(beat), True)
+        self._session.request(_call_header("Heartbeat", client_id), frame_message(beat), True)
         self.socket.sendall(self._session.take()[0])
         self.socket.setblocking(False)
         self.responses: set[int] = set()
@@ -130,7 +130,7 @@ def _connect_clients(port: int, count: int) -> list[IdleClient]:
 
 
 @contextmanager
-def _broker() -> Iterator[tuple[int, int]]:
+def _start_broker() -> Iterator[tuple[int, int]]:
     """Start a broker; return its port and process id.
 
     It has its own process, and so the whole limit of open files. Its name server does not exist,
@@ -204,7 +204,7 @@ def main() -> int:
     reason = why_no_grpc()
     if reason is not None:
         sys.exit(reason)
-    with _broker() as (port, pid):
+    with _start_broker() as (port, pid):
         asyncio.run(_make_topic(port))
         asyncio.run(_send(port))
         before_mb = _anonymous_mb(pid)

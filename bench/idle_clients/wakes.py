@@ -75,13 +75,13 @@ class Load:
             header = CreateTopicRequest(topic, QUEUES, QUEUES, 6, "SINGLE_TAG", "TBW102")
             self._sender.ask(new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
         for place in self._places * 2:
-            self._sender.ask(self._message(*place))
+            self._sender.ask(self._make_send(*place))
         self._callers = [Caller(port) for _ in self._places]
         for caller, place in zip(self._callers, self._places, strict=True):
-            caller.ask(self._pull(*place, 0))
+            caller.ask(self._make_pull(*place, 0))
         self._offsets = [2] * consumers
         for at, caller in enumerate(self._callers):
-            caller.send(self._pull(*self._places[at], 2))
+            caller.send(self._make_pull(*self._places[at], 2))
         time.sleep(SETTLE_S)
 
     def run(self, rounds: int, woken: bool) -> tuple[float, float, float]:
@@ -90,33 +90,33 @@ class Load:
         before, begin = cpu_us(self._pid), time.perf_counter()
         for _ in range(rounds):
             for at, place in enumerate(self._places):
-                self._sender.send(self._message(*place))
+                self._sender.send(self._make_send(*place))
                 if woken:
-                    self._wake(at)
+                    self._wake_consumer(at)
                 self._sender.receive()
         after, count = cpu_us(self._pid), rounds * len(self._places)
         rate = count / (time.perf_counter() - begin)
         return (after[0] - before[0]) / count, (after[1] - before[1]) / count, rate
 
-    def leave(self) -> None:
+    def close_connections(self) -> None:
         """Close the consumers' connections."""
         for caller in self._callers:
             caller.socket.shutdown(socket.SHUT_RDWR)
         time.sleep(SETTLE_S)
 
-    def _wake(self, at: int) -> None:
+    def _wake_consumer(self, at: int) -> None:
         response = self._callers[at].receive()
         assert response.code == 0, response.remark
         self._offsets[at] += 1
-        self._callers[at].send(self._pull(*self._places[at], self._offsets[at]))
+        self._callers[at].send(self._make_pull(*self._places[at], self._offsets[at]))
 
-    def _message(self, topic: str, queue_id: int) -> Command:
+    def _make_send(self, topic: str, queue_id: int) -> Command:
         self._sent += 1
         header = SendMessageRequestV2("producers", topic, "TBW102", 4, queue_id, 0, 1, 0)
         header.properties = f"UNIQ_KEY\x017F0000010000558C{self._sent:016X}\x02"
         return new_request(RequestCode.SEND_MESSAGE_V2, header, b"x" * 128)
 
-    def _pull(self, topic: str, queue_id: int, offset: int) -> Command:
+    def _make_pull(self, topic: str, queue_id: int, offset: int) -> Command:
         flags = SUSPEND_FLAG | SUBSCRIPTION_FLAG
         header = PullMessageRequest(
             "consumers", topic, queue_id, offset, 32, flags, 0, WAIT_MS, 1, "*", "TAG"
@@ -124,7 +124,7 @@ class Load:
         return new_request(RequestCode.PULL_MESSAGE, header)
 
 
-def measure(turbopump: str, consumers: int, rounds: int) -> None:
+def measure_wakes(turbopump: str, consumers: int, rounds: int) -> None:
     """Start a broker with that program, and print its processor time a wake."""
     port = free_port()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
@@ -137,10 +137,10 @@ def measure(turbopump: str, consumers: int, rounds: int) -> None:
             command = [turbopump, "broker", "-c", str(config)]
             broker = subprocess.Popen(command, stdout=out, stderr=out)
         try:
-            load = started(broker.pid, port, consumers)
+            load = connect_load(broker.pid, port, consumers)
             load.run(1, True)
             user_us, system_us, rate = load.run(rounds, True)
-            load.leave()
+            load.close_connections()
             alone_us = sum(load.run(rounds, False)[:2])
         finally:
             broker.terminate()
@@ -153,7 +153,7 @@ def measure(turbopump: str, consumers: int, rounds: int) -> None:
     )
 
 
-def started(pid: int, port: int, consumers: int) -> Load:
+def connect_load(pid: int, port: int, consumers: int) -> Load:
     """The load of a broker that was just started. Raises OSError if its port stays closed."""
     for attempt in range(STARTS):
         try:
@@ -175,7 +175,9 @@ def main() -> None:
     options = parser.parse_args()
     for _ in range(options.rounds):
         for turbopump in options.turbopump:
-            measure(turbopump, options.consumers, max(1, options.messages // options.consumers))
+            measure_wakes(
+                turbopump, options.consumers, max(1, options.messages // options.consumers)
+            )
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.replication.loop import build, measure_bare
-from bench.replication.pairs import Copied, Measured, measured
-from bench.replication.report import Results, markdown
+from bench.replication.loop import compile_program, measure_bare
+from bench.replication.pairs import Copied, Measured, measure_side
+from bench.replication.report import Results, format_markdown
 from bench.versus.__main__ import rocketmq_version, write
 from bench.versus.targets import BOUND, OURS, THEIRS
 from interop.support import toolchain
@@ -20,7 +20,7 @@ from interop.support import toolchain
 BEGIN, END = "<!-- replication: begin -->", "<!-- replication: end -->"
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.replication", description=__doc__)
     parser.add_argument("--mb", type=int, default=512, help="size of the log to copy")
@@ -57,7 +57,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> Results:
     """Run the comparison and print the progress."""
     results, begin = Results(), time.monotonic()
     size, sides = chosen.mb << 20, chosen.only or [BOUND, THEIRS, OURS]
-    program = build(folder)
+    program = compile_program(folder)
     for _ in range(chosen.rounds):
         for replicas in chosen.replicas:
             for side in sides:
@@ -66,7 +66,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> Results:
                     results.loops.setdefault(replicas, []).append(loop)
                     lines = [_copied_line(loop)]
                 else:
-                    found = measured(side, replicas, size, chosen.seconds)
+                    found = measure_side(side, replicas, size, chosen.seconds)
                     results.pairs.setdefault((replicas, side), []).append(found)
                     lines = _result_lines(found)
                 for line in lines:
@@ -77,7 +77,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> Results:
 
 def main() -> None:
     """Run the comparison as a program."""
-    chosen = arguments()
+    chosen = parse_arguments()
     if THEIRS in (chosen.only or [THEIRS]):
         missing = toolchain.missing_tools()
         if missing:
@@ -85,7 +85,9 @@ def main() -> None:
         toolchain.build_java()
     with tempfile.TemporaryDirectory() as place:
         results = run(chosen, Path(place))
-    tables = markdown(results, chosen.mb << 20, rocketmq_version(), chosen.rounds, chosen.seconds)
+    tables = format_markdown(
+        results, chosen.mb << 20, rocketmq_version(), chosen.rounds, chosen.seconds
+    )
     print("\n" + tables)
     if chosen.write:
         write(tables, BEGIN, END)

@@ -15,7 +15,7 @@ PIECE = 262_144
 """Bytes per sendfile, as Turbopump sends: the default of haTransferBatchSize."""
 
 
-def build(folder: Path) -> Path:
+def compile_program(folder: Path) -> Path:
     """Compile bench/sendfile.c into the folder; return the program."""
     program = folder / "sendfile"
     command = ["gcc", "-O3", "-std=gnu11", "-o", str(program), str(SOURCE)]

@@ -85,7 +85,7 @@ class ProgressSample:
     replicas_cpu_s: float
 
 
-def ask(port: int, code: int) -> dict[str, Any] | None:
+def ask_broker(port: int, code: int) -> dict[str, Any] | None:
     """Return the JSON of a broker's answer; None without one."""
     try:
         response = groups.ask(port, code, {}, timeout_s=5)
@@ -100,13 +100,13 @@ def ask(port: int, code: int) -> dict[str, Any] | None:
 
 def log_end(port: int) -> int:
     """Return the end of a broker's log; 0 if unknown."""
-    response = ask(port, RUNTIME_INFO)
+    response = ask_broker(port, RUNTIME_INFO)
     return int(response["table"].get("commitLogMaxOffset", 0)) if response else 0
 
 
-def acked(port: int) -> list[int]:
+def acked_offsets(port: int) -> list[int]:
     """Return the log offset that each replica has acknowledged, from the master."""
-    response = ask(port, HA_STATUS) or {}
+    response = ask_broker(port, HA_STATUS) or {}
     return [int(replica["slaveAckOffset"]) for replica in response.get("haConnectionInfo") or []]
 
 
@@ -135,7 +135,7 @@ class Pair:
         groups.wait_ready(groups.Group(self.ports, [self._namesrv, master]))
         # The name server may still have the broker that was there before.
         self._wait_until(
-            "the master answers", lambda: ask(self.ports.broker, RUNTIME_INFO) is not None
+            "the master answers", lambda: ask_broker(self.ports.broker, RUNTIME_INFO) is not None
         )
         return master
 
@@ -161,7 +161,9 @@ class Pair:
         """
         for _ in range(count):
             self._start_replica()
-        self._wait_until("all are connected", lambda: len(acked(self.ports.broker)) == count)
+        self._wait_until(
+            "all are connected", lambda: len(acked_offsets(self.ports.broker)) == count
+        )
         for _, process in self.replicas:
             process.child.send_signal(signal.SIGSTOP)
 
@@ -201,7 +203,7 @@ class Pair:
         assert isinstance(found, dict)
         return found
 
-    def fill(self, size: int) -> float:
+    def fill_log(self, size: int) -> float:
         """Fill the log to about that size without replicas; return the bytes per message."""
         count = size // (BODY + 200) // 32 * 32
         messages = self.load("-b", "32", "-w", "8", "-q", str(count))["all_messages"]
@@ -210,9 +212,9 @@ class Pair:
             raise RuntimeError(f"the master's log is not filled\n{self.master.tail()}")
         return float(end / messages)
 
-    def _sample(self) -> ProgressSample:
+    def _sample_progress(self) -> ProgressSample:
         """The replicas' acknowledged log offsets and the CPU time of both sides, now."""
-        ends = acked(self.ports.broker)
+        ends = acked_offsets(self.ports.broker)
         missing = len(self.replicas) - len(ends)
         return ProgressSample(
             time.perf_counter(),
@@ -221,20 +223,20 @@ class Pair:
             sum(cpu_s(process) for process in self._processes),
         )
 
-    def copied(self, message_size: float) -> Copied:
+    def measure_copying(self, message_size: float) -> Copied:
         """Resume the suspended replicas and measure how they copy the log.
 
         The time ends when the first replica has all of it.
         """
         os.sync()  # so that the disk has finished the filling
         count, end = len(self.replicas), log_end(self.ports.broker)
-        first = last = self._sample()
+        first = last = self._sample_progress()
         for _, process in self.replicas:
             process.child.send_signal(signal.SIGCONT)
         deadline = time.monotonic() + COPY_S
         while max(last.ends) < end and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-            last = self._sample()
+            last = self._sample_progress()
         moved = sum(last.ends) - sum(first.ends)
         if max(last.ends) < end or moved * 2 < end * count:
             raise RuntimeError(
@@ -254,7 +256,7 @@ class Pair:
     def _have_log(self, end: int) -> bool:
         """Whether the master and the replicas report that all replicas have the log up to `end`."""
         own = [log_end(port) for port, _ in self.replicas]
-        return min([*acked(self.ports.broker), *own]) >= end
+        return min([*acked_offsets(self.ports.broker), *own]) >= end
 
     def make_sync(self) -> None:
         """Let each later send wait for all replicas (SYNC_MASTER, inSyncReplicas); returns when all
@@ -271,10 +273,11 @@ class Pair:
             self.master = self._start_master(settings)
         end = log_end(self.ports.broker)
         self._wait_until(
-            "all are in sync", lambda: len(self._sample().ends) == count and self._have_log(end)
+            "all are in sync",
+            lambda: len(self._sample_progress().ends) == count and self._have_log(end),
         )
 
-    def sent(self, *options: str) -> Sent:
+    def measure_sends(self, *options: str) -> Sent:
         """Run a load; return its result with the processor time of both sides."""
         cpus = [cpu_s(self.master), sum(map(cpu_s, self._processes))]
         load = self.load(*options)
@@ -292,7 +295,7 @@ class Pair:
 
 
 @contextmanager
-def pair(kind: Kind) -> Iterator[Pair]:
+def run_pair(kind: Kind) -> Iterator[Pair]:
     """Run a name server and a master of this kind in a temporary folder, which is removed
     afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="replication-"))
@@ -306,17 +309,17 @@ def pair(kind: Kind) -> Iterator[Pair]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def measured(
+def measure_side(
     side: str, replicas: int, size: int, seconds: float, warm_up_s: float = WARM_UP_S
 ) -> Measured:
     """Measure catch-up and waiting sends of a master with that many replicas."""
-    with pair(KINDS[side]) as group:
+    with run_pair(KINDS[side]) as group:
         group.add(replicas)
-        copied = group.copied(group.fill(size))
+        copied = group.measure_copying(group.fill_log(size))
         group.make_sync()
         timed = ("--warmup", "0.5", "--duration", str(seconds))
         if warm_up_s:
             group.load("-w", "64", "--duration", str(warm_up_s))
         return Measured(
-            copied, {name: group.sent(*options, *timed) for name, options in LOADS.items()}
+            copied, {name: group.measure_sends(*options, *timed) for name, options in LOADS.items()}
         )

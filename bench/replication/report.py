@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from bench.replication.loop import PIECE
 from bench.replication.pairs import BODY, LOADS, Copied, Measured, Sent
-from bench.versus.report import number
+from bench.versus.report import format_number
 from bench.versus.targets import OURS, THEIRS
 
 OF_LOOP, TIMES = 0.7, 5.0
@@ -27,18 +27,20 @@ class Results:
     loops: dict[int, list[Copied]] = field(default_factory=dict)
     pairs: dict[tuple[int, str], list[Measured]] = field(default_factory=dict)
 
-    def loop(self, replicas: int, figure: Callable[[Copied], float]) -> float | None:
+    def loop_median(self, replicas: int, figure: Callable[[Copied], float]) -> float | None:
         """Return the median of a figure of the bare loop with that number of replicas;
         None if not measured."""
         found = self.loops.get(replicas)
         return statistics.median(map(figure, found)) if found else None
 
-    def copied(self, replicas: int, side: str, figure: Callable[[Copied], float]) -> float | None:
+    def copied_median(
+        self, replicas: int, side: str, figure: Callable[[Copied], float]
+    ) -> float | None:
         """Return the median of a figure of a side's catch-up; None if not measured."""
         found = self.pairs.get((replicas, side))
         return statistics.median(figure(one.copied) for one in found) if found else None
 
-    def sent(
+    def sent_median(
         self, replicas: int, side: str, load: str, figure: Callable[[Sent], float]
     ) -> float | None:
         """Return the median of a figure of a side's load of sends; None if not measured."""
@@ -46,7 +48,7 @@ class Results:
         return statistics.median(figure(one.sent[load]) for one in found) if found else None
 
     @property
-    def counts(self) -> list[int]:
+    def replica_counts(self) -> list[int]:
         """Numbers of replicas with any result."""
         return sorted({*self.loops, *(replicas for replicas, _ in self.pairs)})
 
@@ -61,13 +63,13 @@ def _per_cpu_s(copied: Copied) -> float:
     return 1e9 / size / (copied.master_cpu_s + copied.replica_cpu_s)
 
 
-def _ratio(one: float | None, other: float | None) -> float | None:
+def _divide(one: float | None, other: float | None) -> float | None:
     """`one` / `other`; None if either is missing or `other` is 0."""
     return one / other if one is not None and other else None
 
 
 def _times_text(one: float | None, other: float | None) -> str:
-    ratio = _ratio(one, other)
+    ratio = _divide(one, other)
     return NOT_MEASURED if ratio is None else f"{ratio:.1f}x"
 
 
@@ -86,42 +88,49 @@ def _target_lines(results: Results) -> list[str]:
     def times(ratio: float | None) -> str:
         return NOT_MEASURED if ratio is None else f"{ratio:.1f}x"
 
-    for count in results.counts:
+    for count in results.replica_counts:
         ours, theirs = (
-            [results.copied(count, side, figure) for figure in (_bytes_per_s, _per_cpu_s)]
+            [results.copied_median(count, side, figure) for figure in (_bytes_per_s, _per_cpu_s)]
             for side in (OURS, THEIRS)
         )
         messages = [
-            results.copied(count, side, lambda one: one.messages_per_s) for side in (OURS, THEIRS)
+            results.copied_median(count, side, lambda one: one.messages_per_s)
+            for side in (OURS, THEIRS)
         ]
         to = f"catch-up of {_replicas_text(count)}"
         add(
             f"{to}, of the loop's rate",
             OF_LOOP,
-            _ratio(ours[0], results.loop(count, _bytes_per_s)),
+            _divide(ours[0], results.loop_median(count, _bytes_per_s)),
             _percent_text,
         )
-        add(f"{to}: messages a second, times RocketMQ", TIMES, _ratio(*messages), times)
+        add(f"{to}: messages a second, times RocketMQ", TIMES, _divide(*messages), times)
         add(
-            f"{to}: messages a CPU second, times RocketMQ", TIMES, _ratio(ours[1], theirs[1]), times
+            f"{to}: messages a CPU second, times RocketMQ",
+            TIMES,
+            _divide(ours[1], theirs[1]),
+            times,
         )
-    for count in results.counts:
+    for count in results.replica_counts:
         for load in LOADS:
             to = f"{load} sends to {_replicas_text(count)}"
             ours, theirs = (
                 [
-                    results.sent(count, side, load, figure)
+                    results.sent_median(count, side, load, figure)
                     for figure in (lambda one: one.messages_per_s, _total_cpu_us(count))
                 ]
                 for side in (OURS, THEIRS)
             )
             add(
-                f"{to}: messages a second, times RocketMQ", TIMES, _ratio(ours[0], theirs[0]), times
+                f"{to}: messages a second, times RocketMQ",
+                TIMES,
+                _divide(ours[0], theirs[0]),
+                times,
             )
             add(
                 f"{to}: messages a CPU second, times RocketMQ",
                 TIMES,
-                _ratio(theirs[1], ours[1]),
+                _divide(theirs[1], ours[1]),
                 times,
             )
     return [*lines, ""]
@@ -143,14 +152,14 @@ def _catch_up_lines(results: Results) -> list[str]:
         " | replica | messages a CPU second |",
         "|---|---|---|---|---|---|---|",
     ]
-    for count in results.counts:
-        loop = results.loop(count, _bytes_per_s)
+    for count in results.replica_counts:
+        loop = results.loop_median(count, _bytes_per_s)
         cells = [
-            number(value)
+            format_number(value)
             for value in (
                 loop and loop / 1e6,
-                results.loop(count, lambda one: one.master_cpu_s),
-                results.loop(count, lambda one: one.replica_cpu_s),
+                results.loop_median(count, lambda one: one.master_cpu_s),
+                results.loop_median(count, lambda one: one.replica_cpu_s),
             )
         ]
         lines.append(
@@ -158,9 +167,9 @@ def _catch_up_lines(results: Results) -> list[str]:
             f" | {cells[2]} s | |"
         )
         for side, name in ((THEIRS, "RocketMQ"), (OURS, "Turbopump")):
-            rate = results.copied(count, side, _bytes_per_s)
+            rate = results.copied_median(count, side, _bytes_per_s)
             values = [
-                results.copied(count, side, figure)
+                results.copied_median(count, side, figure)
                 for figure in (
                     lambda one: one.messages_per_s,
                     lambda one: one.master_cpu_s,
@@ -168,10 +177,10 @@ def _catch_up_lines(results: Results) -> list[str]:
                     _per_cpu_s,
                 )
             ]
-            messages, master, replica, per_cpu = map(number, values)
+            messages, master, replica, per_cpu = map(format_number, values)
             lines.append(
-                f"| {name}, {_replicas_text(count)} | {number(rate and rate / 1e6)}"
-                f" | {_percent_text(_ratio(rate, loop))} | {messages} | {master} s | {replica} s"
+                f"| {name}, {_replicas_text(count)} | {format_number(rate and rate / 1e6)}"
+                f" | {_percent_text(_divide(rate, loop))} | {messages} | {master} s | {replica} s"
                 f" | {per_cpu} |"
             )
     return [*lines, ""]
@@ -186,12 +195,12 @@ def _send_lines(results: Results) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     refused = []
-    for count in results.counts:
+    for count in results.replica_counts:
         for load in LOADS:
             rates, latencies, cpus, sums = [], [], [], []
             for side in (THEIRS, OURS):
                 found = [
-                    results.sent(count, side, load, figure)
+                    results.sent_median(count, side, load, figure)
                     for figure in (
                         lambda one: one.messages_per_s,
                         lambda one: one.p50_us,
@@ -202,13 +211,14 @@ def _send_lines(results: Results) -> list[str]:
                     )
                 ]
                 rates.append(found[0])
-                latencies.append(f"{number(found[1])} / {number(found[2])}")
-                cpus.append(f"{number(found[3])}, {number(found[4])}")
-                sums.append(results.sent(count, side, load, _total_cpu_us(count)))
+                latencies.append(f"{format_number(found[1])} / {format_number(found[2])}")
+                cpus.append(f"{format_number(found[3])}, {format_number(found[4])}")
+                sums.append(results.sent_median(count, side, load, _total_cpu_us(count)))
                 if found[5]:
                     refused.append(f"{load} to {_replicas_text(count)}: {side} {found[5]:.2%}")
             lines.append(
-                f"| {load}, {_replicas_text(count)} | {number(rates[0])} | {number(rates[1])}"
+                f"| {load}, {_replicas_text(count)} | {format_number(rates[0])} |"
+                f" {format_number(rates[1])}"
                 f" | {_times_text(rates[1], rates[0])} | {latencies[0]} | {latencies[1]}"
                 f" | {cpus[0]} | {cpus[1]} | {_times_text(sums[0], sums[1])} |"
             )
@@ -217,7 +227,7 @@ def _send_lines(results: Results) -> list[str]:
     return lines
 
 
-def markdown(results: Results, size: int, rocketmq: str, rounds: int, seconds: float) -> str:
+def format_markdown(results: Results, size: int, rocketmq: str, rounds: int, seconds: float) -> str:
     """Return the tables of all results and the method as Markdown, for docs/results/tables.md."""
     how = f"""Measured with `python -m bench.replication`: {rounds} round{"s" if rounds > 1 else ""}, {size >> 20} MB of messages of {BODY} B by default HA, all processes on one machine of {os.cpu_count()} cores
 (Linux {platform.release()}). Both brokers with their defaults (RocketMQ {rocketmq}: JVM heap 2 GB, G1): replicas that have nothing stand still

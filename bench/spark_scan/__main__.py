@@ -33,7 +33,7 @@ def parse_size(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark_scan", description=__doc__)
     parser.add_argument(
@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def differences(counts: Counts, sums: dict[str, int]) -> list[str]:
+def find_differences(counts: Counts, sums: dict[str, int]) -> list[str]:
     """Return the differences between the counts of Spark and the broker; there must not be any."""
     pairs = {
         "rows, by the generator": (sums["rows"], counts.sent),
@@ -81,7 +81,7 @@ def _scan_cells(rows: int, sides: dict[str, dict[str, float]]) -> str:
     return " | ".join(cells)
 
 
-def report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]]) -> str:
+def format_report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]]) -> str:
     """Return the tables as Markdown."""
     rows = found[0]["sums"]["rows"]
     sizes = " and ".join(f"{size:,} B" for size in counts.sizes)
@@ -133,11 +133,11 @@ def run(chosen: argparse.Namespace, folder: Path) -> int:
     for cores in chosen.cores:
         found.append(scans.measure_in_process(folder, cores, chosen.rounds))
         say(json.dumps(found[-1]))
-        wrong = differences(counts, found[-1]["sums"])
+        wrong = find_differences(counts, found[-1]["sums"])
         if wrong:
             print("\n".join(wrong), file=sys.stderr)
             return 1
-    tables = report(counts, plain, found)
+    tables = format_report(counts, plain, found)
     print(tables)
     if chosen.write:
         write(tables, BEGIN, END)
@@ -146,7 +146,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> int:
 
 def main() -> int:
     """Run the comparison as a program."""
-    chosen = arguments()
+    chosen = parse_arguments()
     if chosen.folder is not None:
         chosen.folder.mkdir(parents=True, exist_ok=True)
         return run(chosen, chosen.folder)

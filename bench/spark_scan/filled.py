@@ -58,14 +58,14 @@ def fill_store(folder: Path, wanted_bytes: int, sizes: list[int]) -> Counts:
     ports = Ports.free()
     group = groups.start(groups.Turbopump(), ports, folder / SERVER, store_folder(folder))
     try:
-        counts = _fill(group, wanted_bytes, sizes)
+        counts = _send_messages(group, wanted_bytes, sizes)
     finally:
         group.stop()
     kept.write_text(json.dumps(asdict(counts)))
     return counts
 
 
-def _fill(group: Group, wanted_bytes: int, sizes: list[int]) -> Counts:
+def _send_messages(group: Group, wanted_bytes: int, sizes: list[int]) -> Counts:
     """Send messages of each size to a running group; return its counts."""
     begin, port = time.monotonic(), group.ports.broker
     sent = body_bytes = queued = 0

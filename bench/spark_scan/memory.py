@@ -35,12 +35,12 @@ class Watch:
 
     def _poll_until_exit(self) -> None:
         while not self._over.wait(LOOK_S):
-            self._sample()
+            self._raise_peaks()
 
-    def _sample(self) -> None:
+    def _raise_peaks(self) -> None:
         """Raise the peaks of memory (MB) of the JVM, of a worker, and of all workers together."""
         together = 0.0
-        for pid in descendants(self._root):
+        for pid in descendant_pids(self._root):
             proc = Path("/proc", str(pid))
             try:
                 words = proc.joinpath("cmdline").read_bytes()
@@ -66,7 +66,7 @@ def cpu_s(root: int) -> tuple[float, float]:
     It includes ended processes for which a living descendant has waited.
     """
     jvm = workers = 0.0
-    for pid in descendants(root):
+    for pid in descendant_pids(root):
         proc = Path("/proc", str(pid))
         try:
             words = proc.joinpath("cmdline").read_bytes()
@@ -88,7 +88,7 @@ def anonymous_mb(proc: Path) -> float:
     return int(status.get("RssAnon", "0 kB").split()[0]) / 1024
 
 
-def descendants(root: int) -> list[int]:
+def descendant_pids(root: int) -> list[int]:
     """Return the pids of all descendants of the process `root`."""
     found: list[int] = []
     at = [root]

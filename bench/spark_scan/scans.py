@@ -64,7 +64,7 @@ def measure_in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
         frame.write.mode("overwrite").parquet(str(parquet))
     found: dict[str, Any] = {"cores": cores, "scans": {}}
     with Watch(os.getpid()) as watch:
-        found["sums"] = sums(spark, folder)
+        found["sums"] = compute_sums(spark, folder)
         for name, columns in KINDS.items():
             sides = {
                 "ours": open_source(spark, folder, columns),
@@ -101,7 +101,7 @@ def best_in_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, flo
     return best
 
 
-def sums(spark: Any, folder: Path) -> dict[str, int]:
+def compute_sums(spark: Any, folder: Path) -> dict[str, int]:
     """Return numbers of records, bytes and queues of the store, computed by Spark, by name."""
     columns = ("topic", "queue_id", "queue_offset", "log_offset", "size", "body_size")
     frame = open_source(spark, folder, columns)
@@ -120,7 +120,7 @@ def sums(spark: Any, folder: Path) -> dict[str, int]:
     }
 
 
-def files(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
+def map_log_files(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
     """Yield each file of the log, mapped, and the end of its records."""
     for path in sorted((store_folder(folder) / "commitlog").iterdir()):
         with path.open("rb") as file:
@@ -141,7 +141,7 @@ def measure_without_spark(folder: Path, rounds: int) -> dict[str, float]:
     subprocess.run(["gcc", "-O3", "-shared", "-fPIC", "-o", library, LIMITS_C], check=True)
     limit_scan = ctypes.CDLL(str(library)).limit_scan
     limit_scan.restype = ctypes.c_uint64
-    mapped = list(files(folder))
+    mapped = list(map_log_files(folder))
     total = sum(end for _memory, end in mapped)
 
     def c_scan() -> None:

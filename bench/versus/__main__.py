@@ -12,7 +12,7 @@ import time
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from bench.versus.report import markdown
+from bench.versus.report import format_markdown
 from bench.versus.runs import SIDES, Plan, Rounds
 from bench.versus.servers import KINDS
 from bench.versus.targets import BESIDE
@@ -38,7 +38,7 @@ NAMES = [
 ]
 
 
-def arguments(line: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(line: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line (None: that of this process). --beside adds another tree of Turbopump,
     which must have an environment."""
     parser = argparse.ArgumentParser(prog="python -m bench.versus")
@@ -81,7 +81,7 @@ def rocketmq_version() -> str:
     return found.text
 
 
-def commit() -> str:
+def describe_commit() -> str:
     """Return the abbreviated commit of this tree; its suffix names uncommitted changes."""
     command = ["git", "describe", "--always", "--abbrev=8", "--dirty=-changed"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -92,18 +92,18 @@ def write(tables: str, begin: str, end: str) -> None:
     before, _, rest = PAGE.read_text().partition(begin)
     _, found, after = rest.partition(end)
     assert found, f"{PAGE} lacks {begin} or {end}"
-    recorded = f"Recorded at commit {commit()}."
+    recorded = f"Recorded at commit {describe_commit()}."
     PAGE.write_text(f"{before}{begin}\n{recorded}\n\n{tables}\n{end}{after}")
 
 
-def say(begin: float, line: str) -> None:
+def print_elapsed(begin: float, line: str) -> None:
     """Print a line with the elapsed time."""
     print(f"{time.monotonic() - begin:6.0f} s  {line}", flush=True)
 
 
 def main() -> None:
     """Run the comparison as a program."""
-    chosen = arguments()
+    chosen = parse_arguments()
     plan = Plan(
         chosen.rounds,
         chosen.duration,
@@ -125,13 +125,13 @@ def main() -> None:
     folder = ROOT / "bench" / ".out" / "versus"
     begin = time.monotonic()
     try:
-        results = Rounds(plan, folder, lambda line: say(begin, line)).run()
+        results = Rounds(plan, folder, lambda line: print_elapsed(begin, line)).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if chosen.values is not None:
         values = {f"{figure} {side}": value for (figure, side), value in results.values.items()}
         chosen.values.write_text(json.dumps(values, indent=1, sort_keys=True))
-    tables = markdown(results, plan, rocketmq_version(), "make versus")
+    tables = format_markdown(results, plan, rocketmq_version(), "make versus")
     print(f"\n{(time.monotonic() - begin) / 60:.1f} minutes\n\n" + tables)
     if chosen.write:
         write(tables, BEGIN, END)

@@ -18,7 +18,7 @@ QUEUES: Final = 8
 BATCH: Final = 500
 BODY: Final = b"x" * 128
 TRIES, RETRY_S = 1_000, 0.02
-"""Attempts of each request of `fill`, and their interval."""
+"""Attempts of each request of `fill_topic`, and their interval."""
 
 
 class Connection:
@@ -52,7 +52,7 @@ class _RetryingConnection:
         self._connection: Connection | None = None
         self.cuts = 0
 
-    async def ask(self, make: Callable[[], Command]) -> Command:
+    async def ask_until_success(self, make: Callable[[], Command]) -> Command:
         """Send the request that `make` makes until it succeeds, at most TRIES times.
         Raises RuntimeError."""
         last: object = None
@@ -77,18 +77,19 @@ def topic_request(topic: str, queues: int = QUEUES) -> Command:
     return new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields)
 
 
-def ask(address: str, make: Callable[[], Command]) -> Command:
+def ask_until_success(address: str, make: Callable[[], Command]) -> Command:
     """Send the requests that `make` makes until one succeeds, and return its answer.
 
     Raises RuntimeError if the broker keeps refusing.
     """
-    return asyncio.run(_RetryingConnection(address).ask(make))
+    return asyncio.run(_RetryingConnection(address).ask_until_success(make))
 
 
-async def _fill(address: str, topic: str, count: int, properties: Sequence[str]) -> int:
-    """Make the topic and send the messages, see `fill`; return the number of lost connections."""
+async def _fill_topic(address: str, topic: str, count: int, properties: Sequence[str]) -> int:
+    """Make the topic and send the messages, see `fill_topic`; return the number of lost
+    connections."""
     broker = _RetryingConnection(address)
-    await broker.ask(partial(topic_request, topic))
+    await broker.ask_until_success(partial(topic_request, topic))
     body = encode_batch(
         (0, BODY, f"UNIQ_KEY\x01{at:032d}\x02{properties[at % len(properties)]}".encode())
         for at in range(BATCH)
@@ -97,17 +98,19 @@ async def _fill(address: str, topic: str, count: int, properties: Sequence[str])
         header = SendMessageRequestV2(
             "versus", topic, "TBW102", 4, number % QUEUES, 0, 1, 0, batch=True
         )
-        await broker.ask(partial(new_request, RequestCode.SEND_BATCH_MESSAGE, header, body))
+        await broker.ask_until_success(
+            partial(new_request, RequestCode.SEND_BATCH_MESSAGE, header, body)
+        )
     return broker.cuts
 
 
-def fill(address: str, topic: str, count: int, properties: Sequence[str] = ("",)) -> int:
+def fill_topic(address: str, topic: str, count: int, properties: Sequence[str] = ("",)) -> int:
     """Make a topic and send `count` messages, in batches, to all its queues; their further
     properties are `properties` in turn.
 
     Returns how often the broker closed the connection. Raises RuntimeError if it keeps refusing.
     """
-    return asyncio.run(_fill(address, topic, count, properties))
+    return asyncio.run(_fill_topic(address, topic, count, properties))
 
 
 async def _count_stored(address: str, topic: str, queues: int) -> int:
@@ -120,6 +123,6 @@ async def _count_stored(address: str, topic: str, queues: int) -> int:
     return count
 
 
-def stored(address: str, topic: str, queues: int = QUEUES) -> int:
+def count_stored(address: str, topic: str, queues: int = QUEUES) -> int:
     """Return the number of messages in the queues of a topic."""
     return asyncio.run(_count_stored(address, topic, queues))

@@ -56,8 +56,8 @@ async def _read_queue(address: str, queue_id: int, end: int) -> tuple[int, int]:
     return at, found
 
 
-async def _scan(address: str, count: int) -> Scanned:
-    """Read all queues at the same time, see `scan`."""
+async def _read_filtered(address: str, count: int) -> Scanned:
+    """Read all queues at the same time, see `read_filtered`."""
     begin = time.perf_counter()
     each = count // BATCH // QUEUES * BATCH
     parts = await asyncio.gather(*(_read_queue(address, one, each) for one in range(QUEUES)))
@@ -66,16 +66,16 @@ async def _scan(address: str, count: int) -> Scanned:
     return Scanned(looked_at / took_s, looked_at, sum(part[1] for part in parts))
 
 
-def fill(address: str, count: int) -> None:
+def fill_topic(address: str, count: int) -> None:
     """Send `count` messages, in batches, to all queues of the topic."""
-    connections.fill(address, TOPIC, count, PROPERTIES)
+    connections.fill_topic(address, TOPIC, count, PROPERTIES)
 
 
-def scan(address: str, count: int) -> Scanned:
+def read_filtered(address: str, count: int) -> Scanned:
     """Read `count` messages through the filter, with a connection for each queue."""
-    return asyncio.run(_scan(address, count))
+    return asyncio.run(_read_filtered(address, count))
 
 
 if __name__ == "__main__":
-    fill(sys.argv[1], 400_000)
-    print(scan(sys.argv[1], 400_000))
+    fill_topic(sys.argv[1], 400_000)
+    print(read_filtered(sys.argv[1], 400_000))

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.bound import cpu_s
-from bench.versus.connections import ask
+from bench.versus.connections import ask_until_success
 from bench.versus.native_load import Result
 from bench.versus.pop_load import GROUP, TOPIC
 from interop.support import ports
 
 from turbopump.net.grpc.codes import ClientType, Code, MessageType
-from turbopump.net.grpc.framing import PREFIX, framed
+from turbopump.net.grpc.framing import PREFIX, frame_message
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
@@ -44,7 +44,7 @@ INVISIBLE_S: Final = 20
 READY_S: Final = 0.3
 
 
-def build(folder: Path) -> Path:
+def compile_program(folder: Path) -> Path:
     """Compile grpc_load.c into the folder; return the program."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "grpc_load"
@@ -53,36 +53,36 @@ def build(folder: Path) -> Path:
     return program
 
 
-def _message(kind: str, /, **fields: Any) -> Any:
+def _make_message(kind: str, /, **fields: Any) -> Any:
     """Make a protobuf message of this type."""
     return message_class(kind)(**fields)
 
 
 def _user_agent() -> Any:
     """The user agent in a client's settings."""
-    return _message("UA", language=3, version="5.0.7", platform="Linux", hostname="bench")
+    return _make_message("UA", language=3, version="5.0.7", platform="Linux", hostname="bench")
 
 
 def _producer_settings() -> Any:
-    topics = [_message("Resource", name=TOPIC)]
-    return _message(
+    topics = [_make_message("Resource", name=TOPIC)]
+    return _make_message(
         "Settings",
         client_type=ClientType.PRODUCER,
-        publishing=_message("Publishing", topics=topics),
+        publishing=_make_message("Publishing", topics=topics),
         user_agent=_user_agent(),
     )
 
 
 def _consumer_settings() -> Any:
-    expression = _message("FilterExpression", type=1, expression="*")
-    entry = _message(
-        "SubscriptionEntry", topic=_message("Resource", name=TOPIC), expression=expression
+    expression = _make_message("FilterExpression", type=1, expression="*")
+    entry = _make_message(
+        "SubscriptionEntry", topic=_make_message("Resource", name=TOPIC), expression=expression
     )
-    group = _message("Resource", name=GROUP)
-    settings = _message(
+    group = _make_message("Resource", name=GROUP)
+    settings = _make_message(
         "Settings",
         client_type=ClientType.SIMPLE_CONSUMER,
-        subscription=_message("Subscription", group=group, subscriptions=[entry]),
+        subscription=_make_message("Subscription", group=group, subscriptions=[entry]),
         user_agent=_user_agent(),
     )
     settings.request_timeout.seconds = 3
@@ -91,7 +91,7 @@ def _consumer_settings() -> Any:
 
 def _send_request() -> Any:
     """Make a request like RocketMQ's Java client; the load writes a number into each id."""
-    system = _message(
+    system = _make_message(
         "SystemProperties",
         message_id="01" + "0" * 32,
         body_encoding=1,
@@ -99,20 +99,20 @@ def _send_request() -> Any:
         born_host="bench",
     )
     system.born_timestamp.seconds = int(time.time())
-    topic = _message("Resource", name=TOPIC)
-    one = _message("Message", topic=topic, system_properties=system, body=b"x" * SIZE)
-    return _message("SendMessageRequest", messages=[one])
+    topic = _make_message("Resource", name=TOPIC)
+    one = _make_message("Message", topic=topic, system_properties=system, body=b"x" * SIZE)
+    return _make_message("SendMessageRequest", messages=[one])
 
 
 def _receive_request(broker: str) -> Any:
     """Make the request that receives messages from any queue of the broker."""
-    queue = _message("MessageQueue", topic=_message("Resource", name=TOPIC), id=-1)
+    queue = _make_message("MessageQueue", topic=_make_message("Resource", name=TOPIC), id=-1)
     queue.broker.name = broker
-    asked = _message(
+    asked = _make_message(
         "ReceiveMessageRequest",
-        group=_message("Resource", name=GROUP),
+        group=_make_message("Resource", name=GROUP),
         message_queue=queue,
-        filter_expression=_message("FilterExpression", type=1, expression="*"),
+        filter_expression=_make_message("FilterExpression", type=1, expression="*"),
         batch_size=BATCH,
     )
     asked.invisible_duration.seconds = INVISIBLE_S
@@ -122,11 +122,11 @@ def _receive_request(broker: str) -> Any:
 
 def _send_response() -> Any:
     """Make the response of a successful send."""
-    good = _message("Status", code=Code.OK, message="OK")
-    entry = _message(
+    good = _make_message("Status", code=Code.OK, message="OK")
+    entry = _make_message(
         "SendResultEntry", status=good, message_id="0" * 34, transaction_id="0" * 34, offset=100_000
     )
-    return _message("SendMessageResponse", status=good, entries=[entry])
+    return _make_message("SendMessageResponse", status=good, entries=[entry])
 
 
 def _run_load(program: Path, files: dict[str, bytes], *line: object) -> Result:
@@ -146,13 +146,13 @@ def _run_load(program: Path, files: dict[str, bytes], *line: object) -> Result:
 
 
 def _settings_frame(settings: Any) -> bytes:
-    return framed(_message("TelemetryCommand", settings=settings).SerializeToString())
+    return frame_message(_make_message("TelemetryCommand", settings=settings).SerializeToString())
 
 
 def send(program: Path, port: int, connections: int, in_flight: int, seconds: float) -> Result:
     """Call SendMessage for `seconds` at a port, with `in_flight` calls on each connection; return
     the result."""
-    request = framed(_send_request().SerializeToString())
+    request = frame_message(_send_request().SerializeToString())
     files = {"settings": _settings_frame(_producer_settings()), "request": request}
     return _run_load(program, files, "send", port, connections, in_flight, seconds)
 
@@ -162,14 +162,14 @@ def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") 
 
     The counted calls are acknowledgements, one for each message.
     """
-    ack = _message(
+    ack = _make_message(
         "AckMessageRequest",
-        group=_message("Resource", name=GROUP),
-        topic=_message("Resource", name=TOPIC),
+        group=_make_message("Resource", name=GROUP),
+        topic=_make_message("Resource", name=TOPIC),
     )
     files = {
         "settings": _settings_frame(_consumer_settings()),
-        "request": framed(_receive_request(broker).SerializeToString()),
+        "request": frame_message(_receive_request(broker).SerializeToString()),
         "ack": b"\0" * PREFIX + ack.SerializeToString(),
     }
     return _run_load(program, files, "receive", port, RECEIVERS, seconds)
@@ -179,7 +179,7 @@ def make_group(port: int) -> None:
     """Make the consumer group, which RocketMQ's proxy does not do by itself."""
     body = SubscriptionGroupConfig(GROUP).encode()
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    ask(f"127.0.0.1:{port}", lambda: new_request(code, body=body))
+    ask_until_success(f"127.0.0.1:{port}", lambda: new_request(code, body=body))
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def minimal_server(program: Path) -> Iterator[MinimalServer]:
     """Run the minimal server until the end of the block."""
     port = ports.free_port()
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "answer").write_bytes(framed(_send_response().SerializeToString()))
+        Path(folder, "answer").write_bytes(frame_message(_send_response().SerializeToString()))
         running = subprocess.Popen([str(program), "serve", str(port)], cwd=folder)
         try:
             time.sleep(READY_S)
@@ -208,7 +208,7 @@ def minimal_server(program: Path) -> Iterator[MinimalServer]:
 def main() -> None:
     """Measure by hand: a port and its process id; without them, the floor."""
     with tempfile.TemporaryDirectory() as folder:
-        program = build(Path(folder))
+        program = compile_program(Path(folder))
         with minimal_server(program) as least:
             at = (int(sys.argv[1]), int(sys.argv[2])) if sys.argv[1:] else (least.port, least.pid)
             for connections, in_flight in LOADS.values():

@@ -33,7 +33,7 @@ class Result:
     worst_us: float
 
 
-def frame(request: Command, parts: Parts) -> bytes:
+def encode_frame(request: Command, parts: Parts) -> bytes:
     """Encode a request as a frame, with the opaque of `parts`."""
     request.opaque = parts.opaque
     return b"".join(map(bytes, encode(request)))

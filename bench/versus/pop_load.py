@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from bench.versus import connections
-from bench.versus.native_load import Result, frame, run
+from bench.versus.native_load import Result, encode_frame, run
 
 from turbopump.cli.bench.frames import Parts, Templates
 from turbopump.net.wire.codes import RequestCode
@@ -30,12 +30,12 @@ ACK: Final = (
 """The header of an acknowledgement; the control characters stand for values, see set_follow."""
 
 
-def fill(address: str, count: int) -> int:
-    """Send `count` messages, in batches, to all queues of the topic; see connections.fill."""
-    return connections.fill(address, TOPIC, count)
+def fill_topic(address: str, count: int) -> int:
+    """Send `count` messages, in batches, to all queues of the topic; see connections.fill_topic."""
+    return connections.fill_topic(address, TOPIC, count)
 
 
-def handle(
+def measure_pops(
     address: str,
     size: int,
     duration_s: float,
@@ -49,15 +49,15 @@ def handle(
     It ends after some seconds, or when no message is left.
     """
 
-    def make(parts: Parts) -> bytes:
+    def encode_pop(parts: Parts) -> bytes:
         born_ms, order = parts.born_ms, False
         header = PopMessageRequest(
             GROUP, TOPIC, -1, size, invisible_ms, 0, born_ms, 0, "TAG", "*", order
         )
-        return frame(new_request(RequestCode.POP_MESSAGE, header), parts)
+        return encode_frame(new_request(RequestCode.POP_MESSAGE, header), parts)
 
     templates = Templates()
-    templates.add(Codec.JSON, "pop", make)
+    templates.add(Codec.JSON, "pop", encode_pop)
     text = (ACK % broker if acks else "").encode()
     follow = partial(Load.set_follow, kind=FOLLOW_ACKS, text=text)
     return run(address, CONNECTIONS, templates, follow, duration_s=duration_s)
@@ -65,9 +65,9 @@ def handle(
 
 def main() -> None:
     """Measure pops at the broker of the command line, and print the results."""
-    fill(sys.argv[1], 400_000)
+    fill_topic(sys.argv[1], 400_000)
     for size in (32, 1):
-        print(size, handle(sys.argv[1], size, 5.0, 60_000))
+        print(size, measure_pops(sys.argv[1], size, 5.0, 60_000))
 
 
 if __name__ == "__main__":

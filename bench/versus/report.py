@@ -41,12 +41,12 @@ class Table:
         values = self._values.get((figure, side))
         return statistics.median(values) if values else None
 
-    def spread(self, figure: str, side: str) -> str:
+    def spread_text(self, figure: str, side: str) -> str:
         """Return the lowest and highest value of a figure in all rounds of a side, as text."""
         values = self._values.get((figure, side))
-        return f"{number(min(values))} - {number(max(values))}" if values else "-"
+        return f"{format_number(min(values))} - {format_number(max(values))}" if values else "-"
 
-    def ratio(self, figure: str, side: str, to: str, *, inverted: bool = False) -> str:
+    def ratio_text(self, figure: str, side: str, to: str, *, inverted: bool = False) -> str:
         """Return the ratio of a figure's medians of `side` and `to` as text; `inverted`
         if less is better."""
         mine, other = self.median(figure, side), self.median(figure, to)
@@ -54,7 +54,7 @@ class Table:
             return "-"
         return f"{other / mine if inverted else mine / other:.1f}x"
 
-    def change(self, figure: str, *, inverted: bool = False) -> str:
+    def change_text(self, figure: str, *, inverted: bool = False) -> str:
         """Return this tree's value in percent of the other tree's: median of the rounds, lowest and
         highest.
 
@@ -68,35 +68,35 @@ class Table:
         shares = [old / new if inverted else new / old for new, old in pairs]
         return f"{statistics.median(shares):.0%} ({min(shares):.0%} - {max(shares):.0%})"
 
-    def share(self, figure: str) -> str:
+    def share_of_bound(self, figure: str) -> str:
         """Return Turbopump's median of a figure in percent of the bound."""
         mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
         return f"{mine / bound:.0%}" if mine and bound else "-"
 
-    def times(self, figure: str) -> str:
+    def multiple_of_bound(self, figure: str) -> str:
         """Return Turbopump's median of a figure as a multiple of the bound; for figures of which
         less is better."""
         mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
         return f"{mine / bound:.1f}x" if mine and bound else "-"
 
-    def cell(self, figure: str, side: str) -> str:
+    def median_text(self, figure: str, side: str) -> str:
         """Return the median of a figure of a side as text."""
-        return number(self.median(figure, side))
+        return format_number(self.median(figure, side))
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Format a number with its significant digits."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:,.2f}"
 
 
-def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
+def format_markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
     """Return all tables of a comparison and its method as Markdown, for docs/results/tables.md."""
     table = Table(results)
     parts = [
         _method_text(plan, rocketmq, command),
-        targets.table(table),
+        targets.format_table(table),
         _throughput_table(table),
         _other_figures_table(table, plan),
         _grpc_floor_text(table),
@@ -145,12 +145,12 @@ def _throughput_table(table: Table) -> str:
     for name, title in [*named, ("backlog", "consume a backlog, 8 queues, 32 a pull, 128 B")]:
         speed, cpu, p99 = f"{name}.messages_per_s", f"{name}.cpu_us", f"{name}.p99_us"
         lines.append(
-            f"| {title} | {table.cell(speed, THEIRS)} | {table.cell(speed, OURS)}"
-            f" | {table.ratio(speed, OURS, THEIRS)}"
-            f" | {table.cell(cpu, THEIRS)} | {table.cell(cpu, OURS)}"
-            f" | {table.ratio(cpu, OURS, THEIRS, inverted=True)}"
-            f" | {table.cell(speed, BOUND)} | {table.share(speed)}"
-            f" | {table.cell(p99, THEIRS)} / {table.cell(p99, OURS)} |"
+            f"| {title} | {table.median_text(speed, THEIRS)} | {table.median_text(speed, OURS)}"
+            f" | {table.ratio_text(speed, OURS, THEIRS)}"
+            f" | {table.median_text(cpu, THEIRS)} | {table.median_text(cpu, OURS)}"
+            f" | {table.ratio_text(cpu, OURS, THEIRS, inverted=True)}"
+            f" | {table.median_text(speed, BOUND)} | {table.share_of_bound(speed)}"
+            f" | {table.median_text(p99, THEIRS)} / {table.median_text(p99, OURS)} |"
         )
     lines.append("")
     lines.append("Lowest and highest round, messages a second:")
@@ -159,7 +159,7 @@ def _throughput_table(table: Table) -> str:
     lines.append("|---|---|---|---|")
     for name, title in [*named, ("backlog", "consume a backlog")]:
         figure = f"{name}.messages_per_s"
-        cells = " | ".join(table.spread(figure, side) for side in (THEIRS, OURS, BOUND))
+        cells = " | ".join(table.spread_text(figure, side) for side in (THEIRS, OURS, BOUND))
         lines.append(f"| {title} | {cells} |")
     refusals = [
         f"{title}: {side} refused {share:.2%}"
@@ -187,9 +187,9 @@ def _other_tree_table(table: Table) -> str:
         speed, cpu = f"{name}.messages_per_s", f"{name}.cpu_us"
         if table.median(speed, OURS) is not None:
             sides = (THEIRS, BESIDE, OURS)
-            cells = [*(table.cell(speed, side) for side in sides), table.change(speed)]
-            cells += [*(table.cell(cpu, side) for side in sides[1:])]
-            cells.append(table.change(cpu, inverted=True))
+            cells = [*(table.median_text(speed, side) for side in sides), table.change_text(speed)]
+            cells += [*(table.median_text(cpu, side) for side in sides[1:])]
+            cells.append(table.change_text(cpu, inverted=True))
             lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
@@ -197,8 +197,8 @@ def _other_tree_table(table: Table) -> str:
 def _grpc_floor_text(table: Table) -> str:
     """A sentence that compares our gRPC calls with the minimal C server; "" if not measured."""
     shares = [
-        f"{title}: {table.share(f'{name}.messages_per_s')} of its calls a second,"
-        f" {table.times(f'{name}.cpu_us')} its processor time"
+        f"{title}: {table.share_of_bound(f'{name}.messages_per_s')} of its calls a second,"
+        f" {table.multiple_of_bound(f'{name}.cpu_us')} its processor time"
         for name, title in _GRPC
         if table.median(f"{name}.cpu_us", BOUND)
     ]
@@ -257,21 +257,21 @@ def _other_figures_table(table: Table, plan: Plan) -> str:
     lines = ["| what | RocketMQ | Turbopump | RocketMQ's is |", "|---|---|---|---|"]
     for title, figure in rows:
         lines.append(
-            f"| {title} | {table.cell(figure, THEIRS)} | {table.cell(figure, OURS)}"
-            f" | {table.ratio(figure, OURS, THEIRS, inverted=True)} |"
+            f"| {title} | {table.median_text(figure, THEIRS)} | {table.median_text(figure, OURS)}"
+            f" | {table.ratio_text(figure, OURS, THEIRS, inverted=True)} |"
         )
     many = table.median("topics.messages_per_s", OURS)
     if many:
         lines += [
             "",
             f"Sends over {plan.topics:,} topics instead of a single topic, 64 connections x 1,"
-            f" 128 B: {number(many)} messages a second (not measured with RocketMQ).",
+            f" 128 B: {format_number(many)} messages a second (not measured with RocketMQ).",
         ]
     native, copied = (table.median("append.messages_per_s", side) for side in (OURS, BOUND))
     if native and copied:
         lines += [
             "",
-            f"Engine append of 1 KB records: {number(native)} a second; a C loop that copies the"
-            f" same bytes into a warm mapping: {number(copied)}.",
+            f"Engine append of 1 KB records: {format_number(native)} a second; a C loop that copies"
+            f" the same bytes into a warm mapping: {format_number(copied)}.",
         ]
     return "\n".join([*lines, ""])

@@ -22,7 +22,7 @@ from bench.versus import (
     topic_load,
 )
 from bench.versus.native_load import Result
-from bench.versus.servers import Server, running
+from bench.versus.servers import Server, run_server
 from bench.versus.targets import BOUND, OURS, THEIRS
 from bench.versus.workloads import (
     LIVES,
@@ -80,7 +80,7 @@ class Plan:
     names: frozenset[str] = frozenset()
     sides: tuple[str, ...] = SIDES
 
-    def wants(self, name: str) -> bool:
+    def has_part(self, name: str) -> bool:
         """Whether the part of the comparison with this name is to be measured."""
         return not self.names or name in self.names
 
@@ -118,15 +118,15 @@ class Rounds:
         """
         parts: list[Callable[[str], None]] = [
             *(partial(self._run_life, life) for life in LIVES),
-            self._backlog,
-            self._recovery,
-            self._queues,
-            self._creation,
-            self._filter,
-            self._later,
-            self._pop,
-            self._unacknowledged,
-            self._grpc,
+            self._measure_backlog,
+            self._measure_recovery,
+            self._measure_queues,
+            self._measure_creation,
+            self._measure_filter,
+            self._measure_later,
+            self._measure_pops,
+            self._measure_unacknowledged,
+            self._measure_grpc_calls,
         ]
         for number in range(self._plan.rounds):
             self._say(f"round {number + 1} of {self._plan.rounds}")
@@ -134,7 +134,7 @@ class Rounds:
             for part in parts:
                 for side in sides if number % 2 == 0 else sides[::-1]:
                     part(side)
-            self._bounds()
+            self._measure_bounds()
             self._topics()
         return self.results
 
@@ -149,71 +149,71 @@ class Rounds:
 
     def _run_life(self, life: Life, side: str) -> None:
         """Start a server of this side, and measure the wanted loads of a life on it."""
-        loads = [load for load in life.loads if self._plan.wants(load.name)]
+        loads = [load for load in life.loads if self._plan.has_part(load.name)]
         if not loads:
             return
-        with running(side, self._folder, {"flushDiskType": life.flush}) as server:
+        with run_server(side, self._folder, {"flushDiskType": life.flush}) as server:
             self._add_start(server)
-            target = server.target()
+            target = server.load_target()
             if life.tls:
-                target = replace(target, preload=tls_load.build(self._folder / "tls"))
-            target.warm(life.warming)
+                target = replace(target, preload=tls_load.compile_library(self._folder / "tls"))
+            target.warm_up(life.warming)
             for load in loads:
-                self._add_load(load.name, side, self._produce(target, load))
+                self._add_load(load.name, side, self._measure_sends(target, load))
 
-    def _produce(self, target: Target, load: Load, *, topics: int = 1) -> Measured:
+    def _measure_sends(self, target: Target, load: Load, *, topics: int = 1) -> Measured:
         """Run a load of sends for the plan's time, and return its measurements."""
-        return target.produce(
+        return target.measure_sends(
             load.arguments, self._plan.duration_s, self._plan.warmup_s, topics=topics
         )
 
     def _add_start(self, server: Server) -> None:
         """Add the server's start time and memory to the results."""
-        usage = server.usage()
+        usage = server.read_usage()
         self.results.add("start.ready_s", server.kind, server.ready_s)
         self.results.add("start.rss_mb", server.kind, usage.rss_mb)
         self.results.add("start.anonymous_mb", server.kind, usage.anonymous_mb)
 
-    def _backlog(self, side: str) -> None:
+    def _measure_backlog(self, side: str) -> None:
         """Measure the memory after many messages, and reading them."""
-        if not self._plan.wants("backlog"):
+        if not self._plan.has_part("backlog"):
             return
-        with running(side, self._folder, {}) as server:
-            server.target().fill(self._plan.backlog, SIZE)
+        with run_server(side, self._folder, {}) as server:
+            server.load_target().fill_topic(self._plan.backlog, SIZE)
             time.sleep(SETTLE_S)
-            usage = server.usage()
+            usage = server.read_usage()
             self.results.add("backlog.rss_mb", side, usage.rss_mb)
             self.results.add("backlog.anonymous_mb", side, usage.anonymous_mb)
-            server.target().consume(min(WARMING_READS, self._plan.backlog))
-            self._add_load("backlog", side, server.target().consume(self._plan.backlog))
+            server.load_target().measure_reads(min(WARMING_READS, self._plan.backlog))
+            self._add_load("backlog", side, server.load_target().measure_reads(self._plan.backlog))
 
-    def _queues(self, side: str) -> None:
+    def _measure_queues(self, side: str) -> None:
         """Measure sends to all queues in turn, with a thousand topics and with three thousand."""
-        if not self._plan.wants("queues"):
+        if not self._plan.has_part("queues"):
             return
-        with running(side, self._folder, {}) as server:
+        with run_server(side, self._folder, {}) as server:
             for topics in QUEUE_TOPICS:
-                target = replace(server.target(), topic=f"Queues{topics}")
+                target = replace(server.load_target(), topic=f"Queues{topics}")
                 target.fill_queues(topics)
-                measured = target.produce(
+                measured = target.measure_sends(
                     ROUND, self._plan.duration_s, 0.0, topics=topics, queues=QUEUES_OF_TOPIC
                 )
                 self._add_load(f"queues-{topics * QUEUES_OF_TOPIC}", side, measured)
 
-    def _creation(self, side: str) -> None:
+    def _measure_creation(self, side: str) -> None:
         """Measure the creation of topics, and sends during it.
 
         Topics are made one by one, 64 at a time, on a fresh broker and beside many.
         """
-        if not self._plan.wants("creation"):
+        if not self._plan.has_part("creation"):
             return
-        with running(side, self._folder, {}) as server:
-            address, target, made = server.ports.broker_address, server.target(), 0
-            target.warm(WARMING_READS)
+        with run_server(side, self._folder, {}) as server:
+            address, target, made = server.ports.broker_address, server.load_target(), 0
+            target.warm_up(WARMING_READS)
             for name in ("creation", "creation-many"):
-                before_s = server.usage().cpu_s
+                before_s = server.read_usage().cpu_s
                 found = topic_load.create(address, "update", made, CREATED, CREATORS)
-                cpu_us = (server.usage().cpu_s - before_s) * 1e6 / CREATED
+                cpu_us = (server.read_usage().cpu_s - before_s) * 1e6 / CREATED
                 made += CREATED
                 self.results.add(f"{name}.topics_per_s", side, found.messages_per_s)
                 self.results.add(f"{name}.cpu_us", side, cpu_us)
@@ -223,59 +223,62 @@ class Rounds:
                     f" p99 {found.p99_us / 1000:,.1f} ms"
                 )
                 if name == "creation":
-                    topic_load.fill(address, EXISTING_TOPICS)
+                    topic_load.make_topics(address, EXISTING_TOPICS)
             for name, rate in (("creation-beside", 0.0), ("creation-3000-beside", CREATED_AIM)):
-                self._add_load(name, side, self._beside(target, address, made, rate))
+                self._add_load(name, side, self._measure_beside(target, address, made, rate))
                 made += int(BESIDE_S * MOST_A_SECOND)
 
-    def _filter(self, side: str) -> None:
+    def _measure_filter(self, side: str) -> None:
         """Measure pulls with an expression that matches 1 % of the messages."""
-        if not self._plan.wants("filter"):
+        if not self._plan.has_part("filter"):
             return
-        with running(side, self._folder, {"enablePropertyFilter": "true"}) as server:
+        with run_server(side, self._folder, {"enablePropertyFilter": "true"}) as server:
             address = server.ports.broker_address
-            filter_load.fill(address, FILTERED)
+            filter_load.fill_topic(address, FILTERED)
             time.sleep(SETTLE_S)
             for _ in range(FILTER_WARMING):
-                filter_load.scan(address, FILTERED)
-            before_s = server.usage().cpu_s
-            found = filter_load.scan(address, FILTERED)
-            cpu_us = (server.usage().cpu_s - before_s) * 1e6 / found.looked_at
+                filter_load.read_filtered(address, FILTERED)
+            before_s = server.read_usage().cpu_s
+            found = filter_load.read_filtered(address, FILTERED)
+            cpu_us = (server.read_usage().cpu_s - before_s) * 1e6 / found.looked_at
             self.results.add("filter.messages_per_s", side, found.messages_per_s)
             self.results.add("filter.cpu_us", side, cpu_us)
             self._say(f"  filter, {side}: {found.messages_per_s:,.0f}/s, {cpu_us:.3f} us of CPU")
 
-    def _later(self, side: str) -> None:
+    def _measure_later(self, side: str) -> None:
         """Measure transactions, and timers that are sent, that wait, and that become due."""
-        if not self._plan.wants("later"):
+        if not self._plan.has_part("later"):
             return
-        with running(side, self._folder, {}) as server:
+        with run_server(side, self._folder, {}) as server:
             address = server.ports.broker_address
             later_load.make_topic(address)
-            later_load.transact(address, LATER_WARMING)
+            later_load.send_transactions(address, LATER_WARMING)
             self._wait_until_idle(server)
-            before_s, had = server.usage().cpu_s, connections.stored(address, later_load.TOPIC)
-            sent = later_load.transact(address, TRANSACTIONS)
+            before_s, had = (
+                server.read_usage().cpu_s,
+                connections.count_stored(address, later_load.TOPIC),
+            )
+            sent = later_load.send_transactions(address, TRANSACTIONS)
             self._wait_until_idle(server)
-            stored = connections.stored(address, later_load.TOPIC)
+            stored = connections.count_stored(address, later_load.TOPIC)
             lost = sent.messages - (stored - had)
-            self._add_grpc_result("transactions", side, sent, server.usage().cpu_s - before_s)
+            self._add_grpc_result("transactions", side, sent, server.read_usage().cpu_s - before_s)
             self._say(f"  transactions, {side}: {lost} commits are missing")
-        with running(side, self._folder, {}) as server:
+        with run_server(side, self._folder, {}) as server:
             address = server.ports.broker_address
             later_load.make_topic(address)
             hour_ms = int(time.time() * 1000) + 3_600_000
             later_load.send_timers(address, LATER_WARMING, hour_ms, 3_600_000)
             self._wait_until_idle(server)
-            before_s = server.usage().cpu_s
+            before_s = server.read_usage().cpu_s
             sent = later_load.send_timers(address, TIMERS - LATER_WARMING, hour_ms, 3_600_000)
             self._wait_until_idle(server)
-            self._add_grpc_result("timers", side, sent, server.usage().cpu_s - before_s)
-            anonymous_mb = server.usage().anonymous_mb
+            self._add_grpc_result("timers", side, sent, server.read_usage().cpu_s - before_s)
+            anonymous_mb = server.read_usage().anonymous_mb
             self.results.add("timers.anonymous_mb", side, anonymous_mb)
             begin_s = time.time() + DUE_BEHIND_S
             later_load.send_timers(address, DUE, int(begin_s * 1000), 1000 * DUE // DUE_RATE)
-            late = later_load.watch(address, begin_s + 2 * DUE_BEHIND_S, DUE)
+            late = later_load.watch_timers(address, begin_s + 2 * DUE_BEHIND_S, DUE)
             self.results.add("lateness.p50_ms", side, late.p50_ms)
             self.results.add("lateness.p99_ms", side, late.p99_ms)
             self._say(
@@ -283,30 +286,30 @@ class Rounds:
             )
             self._say(f"  {side}: {late}")
 
-    def _pop(self, side: str) -> None:
+    def _measure_pops(self, side: str) -> None:
         """Measure pops of 32 messages and of 1, each message acknowledged by a separate request.
 
         The broker's work when the messages would have come again is measured apart.
         """
-        if not self._plan.wants("pop"):
+        if not self._plan.has_part("pop"):
             return
         for size in POP_SIZES:
-            with running(side, self._folder, {}) as server:
+            with run_server(side, self._folder, {}) as server:
                 address, name = server.ports.broker_address, f"pop-{size}"
-                cuts = pop_load.fill(address, POP_FILLED)
+                cuts = pop_load.fill_topic(address, POP_FILLED)
                 if cuts:
                     self._say(f"  {name}, {side}: {cuts} connections were cut while it was filled")
-                warmed = pop_load.handle(address, size, POP_WARMING_S, POP_HIDDEN_MS)
+                warmed = pop_load.measure_pops(address, size, POP_WARMING_S, POP_HIDDEN_MS)
                 if warmed.messages > POP_FILLED // 4:
-                    pop_load.fill(address, warmed.messages)
+                    pop_load.fill_topic(address, warmed.messages)
                 self._wait_until_revived(server)
-                before_s = server.usage().cpu_s
-                found = pop_load.handle(address, size, self._plan.duration_s, POP_HIDDEN_MS)
-                used_s = server.usage().cpu_s - before_s
+                before_s = server.read_usage().cpu_s
+                found = pop_load.measure_pops(address, size, self._plan.duration_s, POP_HIDDEN_MS)
+                used_s = server.read_usage().cpu_s - before_s
                 self._add_grpc_result(name, side, found, used_s)
-                before_s = server.usage().cpu_s
+                before_s = server.read_usage().cpu_s
                 self._wait_until_revived(server)
-                behind_us = (server.usage().cpu_s - before_s) * 1e6 / found.messages
+                behind_us = (server.read_usage().cpu_s - before_s) * 1e6 / found.messages
                 self.results.add(f"{name}.behind_cpu_us", side, behind_us)
                 self._say(f"  {name}, {side}: {behind_us:.2f} us of CPU a message afterwards")
 
@@ -315,39 +318,39 @@ class Rounds:
         time.sleep(POP_HIDDEN_MS / 1000)
         self._wait_until_idle(server)
 
-    def _unacknowledged(self, side: str) -> None:
+    def _measure_unacknowledged(self, side: str) -> None:
         """Measure the memory with UNACKNOWLEDGED messages popped and not acknowledged."""
-        if not self._plan.wants("unacknowledged"):
+        if not self._plan.has_part("unacknowledged"):
             return
         hour_ms = 3_600_000
-        with running(side, self._folder, {}) as server:
+        with run_server(side, self._folder, {}) as server:
             address = server.ports.broker_address
-            pop_load.fill(address, UNACKNOWLEDGED)
-            found = pop_load.handle(address, 32, 600.0, hour_ms, acks=False)
+            pop_load.fill_topic(address, UNACKNOWLEDGED)
+            found = pop_load.measure_pops(address, 32, 600.0, hour_ms, acks=False)
             time.sleep(SETTLE_S)
-            anonymous_mb = server.usage().anonymous_mb
+            anonymous_mb = server.read_usage().anonymous_mb
             self.results.add("unacknowledged.anonymous_mb", side, anonymous_mb)
             self._say(
                 f"  {side}: {found.messages:,} messages popped and not acknowledged:"
                 f" {anonymous_mb:.0f} MB of anonymous memory"
             )
 
-    def _grpc(self, side: str) -> None:
+    def _measure_grpc_calls(self, side: str) -> None:
         """Measure gRPC calls: sends, and receives with an acknowledgement of each message."""
-        if not self._plan.wants("grpc"):
+        if not self._plan.has_part("grpc"):
             return
-        program = grpc_load.build(self._folder.parent / "grpc")
+        program = grpc_load.compile_program(self._folder.parent / "grpc")
         kind = grpc_targets.kind_of(side)
-        with running(kind, self._folder, {}) as server:
+        with run_server(kind, self._folder, {}) as server:
             port = grpc_targets.port_of(server)
-            pop_load.fill(server.ports.broker_address, connections.BATCH)  # makes the topic
+            pop_load.fill_topic(server.ports.broker_address, connections.BATCH)  # makes the topic
             for name, load in grpc_load.LOADS.items():
                 self._measure_grpc(
                     server, name, side, partial(grpc_load.send, program, port, *load)
                 )
-        with running(kind, self._folder, {}) as server:
+        with run_server(kind, self._folder, {}) as server:
             port = grpc_targets.port_of(server)
-            pop_load.fill(server.ports.broker_address, GRPC_FILLED)
+            pop_load.fill_topic(server.ports.broker_address, GRPC_FILLED)
             grpc_load.make_group(server.ports.broker)
             receive = partial(grpc_load.receive, program, port)
             self._measure_grpc(server, grpc_load.RECEIVES, side, receive)
@@ -358,13 +361,13 @@ class Rounds:
         """Measure a gRPC load, which gets its duration in s, after a warm-up."""
         load(GRPC_WARMING_S)
         self._wait_until_idle(server)
-        before_s = server.usage().cpu_s
+        before_s = server.read_usage().cpu_s
         found = load(self._plan.duration_s)
-        self._add_grpc_result(name, side, found, server.usage().cpu_s - before_s)
+        self._add_grpc_result(name, side, found, server.read_usage().cpu_s - before_s)
 
     def _grpc_floor(self) -> None:
         """Measure the cost of libnghttp2 and the kernel alone, under the same sends."""
-        program = grpc_load.build(self._folder.parent / "grpc")
+        program = grpc_load.compile_program(self._folder.parent / "grpc")
         with grpc_load.minimal_server(program) as least:
             for name, load in grpc_load.LOADS.items():
                 before_s = bound.cpu_s(least.pid)
@@ -380,15 +383,15 @@ class Rounds:
 
     def _wait_until_idle(self, server: Server) -> None:
         """Wait until the broker has processed all messages: its processor is idle."""
-        before_s = server.usage().cpu_s
+        before_s = server.read_usage().cpu_s
         for _ in range(RESTS_MAX):
             time.sleep(SETTLE_S)
-            now_s = server.usage().cpu_s
+            now_s = server.read_usage().cpu_s
             if now_s - before_s < RESTS_BELOW * SETTLE_S:
                 return
             before_s = now_s
 
-    def _beside(self, target: Target, address: str, made: int, rate: float) -> Measured:
+    def _measure_beside(self, target: Target, address: str, made: int, rate: float) -> Measured:
         """Measure sends at a fixed rate while topics are made, at a rate or as fast as possible.
 
         The first second is not measured: sends that are due while the load connects wait for the
@@ -400,16 +403,16 @@ class Rounds:
         )
         maker.start()
         try:
-            return target.produce(("-w", "64", "-s", str(SIZE), "--rate", "10000"), 1.5, 1.0)
+            return target.measure_sends(("-w", "64", "-s", str(SIZE), "--rate", "10000"), 1.5, 1.0)
         finally:
             maker.join()
 
-    def _recovery(self, side: str) -> None:
+    def _measure_recovery(self, side: str) -> None:
         """Measure the start of a broker after kill -9, with `recovery_mb` of log."""
-        if not self._plan.wants("recovery"):
+        if not self._plan.has_part("recovery"):
             return
-        with running(side, self._folder, {}) as server:
-            server.target().fill(self._plan.recovery_mb * 1000, RECOVERY_SIZE)
+        with run_server(side, self._folder, {}) as server:
+            server.load_target().fill_topic(self._plan.recovery_mb * 1000, RECOVERY_SIZE)
             server.kill_broker()
             server.start_broker()
             self.results.add("recovery.ready_s", side, server.ready_s)
@@ -417,35 +420,37 @@ class Rounds:
 
     def _topics(self) -> None:
         """Measure the first load over many topics; RocketMQ takes minutes to make them."""
-        if self._plan.wants("topics"):
-            with running(OURS, self._folder, {}) as server:
-                measured = self._produce(server.target(), LOADS[0], topics=self._plan.topics)
+        if self._plan.has_part("topics"):
+            with run_server(OURS, self._folder, {}) as server:
+                measured = self._measure_sends(
+                    server.load_target(), LOADS[0], topics=self._plan.topics
+                )
                 self._add_load("topics", OURS, measured)
 
-    def _bounds(self) -> None:
+    def _measure_bounds(self) -> None:
         """Measure the bound of each load: bare responder, gRPC floor, msync, copies."""
         plan = self._plan
-        with bound.responder(SIZE) as responder:
+        with bound.run_responder(SIZE) as responder:
             target = Target(responder.address, responder.cpu_s, bound.TOPIC)
             for load in LOADS:
-                if plan.wants(load.name) and load.is_bounded:
+                if plan.has_part(load.name) and load.is_bounded:
                     self._add_load(
                         load.name,
                         BOUND,
-                        target.produce(
+                        target.measure_sends(
                             load.arguments, plan.duration_s, min(plan.warmup_s, BOUND_WARMUP_S)
                         ),
                     )
-            if plan.wants("backlog"):
-                self._add_load("backlog", BOUND, target.consume(plan.backlog))
-        if plan.wants("grpc"):
+            if plan.has_part("backlog"):
+                self._add_load("backlog", BOUND, target.measure_reads(plan.backlog))
+        if plan.has_part("grpc"):
             self._grpc_floor()
         self._folder.mkdir(parents=True, exist_ok=True)
-        program = bound.build(self._folder)
-        if plan.wants("sync-1x1"):
+        program = bound.compile_program(self._folder)
+        if plan.has_part("sync-1x1"):
             rate = bound.msync_rate(program, self._folder, plan.duration_s)
             self._add_rate("sync-1x1", BOUND, rate)
-        if plan.wants("append"):
+        if plan.has_part("append"):
             size = engine_append.record_size(APPEND_SIZE)
             self._add_rate("append", BOUND, bound.copy_rate(program, self._folder, size, 1.0))
             rate = engine_append.appends_per_s(self._folder / "store", APPEND_SIZE)

@@ -90,16 +90,16 @@ class Server:
         groups.wait_ready(self._group)
         self.ready_s = time.perf_counter() - begin
 
-    def target(self) -> Target:
+    def load_target(self) -> Target:
         """Return the running broker as the target of loads."""
-        return Target(self.namesrv, lambda: self.usage().cpu_s)
+        return Target(self.namesrv, lambda: self.read_usage().cpu_s)
 
     def kill_broker(self) -> None:
         """Kill the broker (kill -9); the name server drops its route when it returns."""
         assert self._group is not None
         self._group.members[1].kill()
 
-    def usage(self) -> Usage:
+    def read_usage(self) -> Usage:
         """Return the resources of the broker's process."""
         assert self._group is not None
         proc = Path("/proc") / str(self._group.members[1].child.pid)
@@ -119,7 +119,7 @@ class Server:
 
 
 @contextmanager
-def running(kind: str, folder: Path, settings: dict[str, str]) -> Iterator[Server]:
+def run_server(kind: str, folder: Path, settings: dict[str, str]) -> Iterator[Server]:
     """Run a server on an empty store; its files are removed afterwards."""
     shutil.rmtree(folder, ignore_errors=True)
     server = Server(kind, folder, settings)

@@ -33,16 +33,18 @@ class Target:
     def is_met(self, value: float) -> bool:
         """Whether a value meets the target; it is compared as shown, so that no value that reads 75
         % misses 75 %."""
-        shown = float(self.show(value)[: -len(self.unit)])
+        shown = float(self.format_value(value)[: -len(self.unit)])
         return shown <= self.wanted if self.at_most else shown >= self.wanted
 
-    def show(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Format a value with its unit."""
         whole = self.unit in (" %", "/s", " MB")
         return f"{value:.0f}{self.unit}" if whole else f"{value:.2g}{self.unit}"
 
 
-def _ratio(figure: str, mine: str, other: str, scale: float = 1) -> Callable[..., float | None]:
+def _ratio_function(
+    figure: str, mine: str, other: str, scale: float = 1
+) -> Callable[..., float | None]:
     """A function that divides the median of a side by the other side's, times `scale`; None if
     either is missing."""
 
@@ -55,19 +57,19 @@ def _ratio(figure: str, mine: str, other: str, scale: float = 1) -> Callable[...
 
 def _throughput_target(load: str, wanted: float) -> Target:
     """The target for messages per second of a load, as a multiple of RocketMQ's."""
-    find = _ratio(f"{load}.messages_per_s", OURS, THEIRS)
+    find = _ratio_function(f"{load}.messages_per_s", OURS, THEIRS)
     return Target(f"{load}: messages a second, times RocketMQ", wanted, find, "x")
 
 
 def _cpu_target(load: str, wanted: float) -> Target:
     """The target for messages per CPU second of a load, as a multiple of RocketMQ's."""
-    find = _ratio(f"{load}.cpu_us", THEIRS, OURS)
+    find = _ratio_function(f"{load}.cpu_us", THEIRS, OURS)
     return Target(f"{load}: messages a broker CPU second, times RocketMQ", wanted, find, "x")
 
 
 def _bound_target(load: str, wanted: float) -> Target:
     """The target for messages per second of a load, in percent of the bound."""
-    find = _ratio(f"{load}.messages_per_s", OURS, BOUND, 100)
+    find = _ratio_function(f"{load}.messages_per_s", OURS, BOUND, 100)
     return Target(f"{load}: of the bound", wanted, find, " %")
 
 
@@ -78,7 +80,7 @@ def _load_targets(load: str, times: float, cpu: float, bound: float) -> list[Tar
 
 def _less_target(what: str, figure: str, wanted: float) -> Target:
     """The target for a figure of which less is better, as a multiple: RocketMQ's value by ours."""
-    return Target(f"{what}: RocketMQ's is", wanted, _ratio(figure, THEIRS, OURS), "x")
+    return Target(f"{what}: RocketMQ's is", wanted, _ratio_function(figure, THEIRS, OURS), "x")
 
 
 def _topics_percent(medians: Medians) -> float | None:
@@ -164,7 +166,7 @@ TARGETS = [
     Target(
         "pulls with SQL92, of which 1 % match: messages looked at a second, times RocketMQ",
         5,
-        _ratio("filter.messages_per_s", OURS, THEIRS),
+        _ratio_function("filter.messages_per_s", OURS, THEIRS),
         "x",
     ),
     _less_target("CPU a message that such a pull looks at", "filter.cpu_us", 5),
@@ -190,7 +192,7 @@ TARGETS = [
 ]
 
 
-def table(medians: Medians) -> str:
+def format_table(medians: Medians) -> str:
     """Return a table of the targets, their values, and whether they are met."""
     rows, missed, count = [], 0, 0
     for target in TARGETS:
@@ -202,7 +204,7 @@ def table(medians: Medians) -> str:
         missed += not met
         wanted = f"{'at most ' if target.at_most else ''}{target.wanted:g}{target.unit}"
         verdict = "reached" if met else "**missed**"
-        rows.append(f"| {target.what} | {wanted} | {target.show(value)} | {verdict} |")
+        rows.append(f"| {target.what} | {wanted} | {target.format_value(value)} | {verdict} |")
     reached = f"{count - missed} of {count} reached, {missed} missed"
     head = f"Targets: {reached} (why: docs/PERFORMANCE.md)."
     return "\n".join([head, "", "| what | target | reached | |", "|---|---|---|---|", *rows, ""])

@@ -9,8 +9,8 @@ import json
 from functools import partial
 from typing import Final
 
-from bench.versus.connections import BODY, ask, topic_request
-from bench.versus.native_load import Result, frame, run
+from bench.versus.connections import BODY, ask_until_success, topic_request
+from bench.versus.native_load import Result, encode_frame, run
 
 from turbopump.cli.bench.frames import Parts, Templates
 from turbopump.net.wire.codes import RequestCode
@@ -28,9 +28,9 @@ def _creation_frame(kind: str, parts: Parts) -> bytes:
     """The frame that creates topic `parts.serial`, by updateTopic ("update") or a send."""
     topic = f"Created_{parts.serial}"
     if kind == "update":
-        return frame(topic_request(topic, QUEUES), parts)
+        return encode_frame(topic_request(topic, QUEUES), parts)
     header = SendMessageRequest("versus", topic, "TBW102", QUEUES, 0, 0, parts.born_ms, 0, "", 0)
-    return frame(new_request(RequestCode.SEND_MESSAGE, header, BODY), parts)
+    return encode_frame(new_request(RequestCode.SEND_MESSAGE, header, BODY), parts)
 
 
 def create(
@@ -63,12 +63,14 @@ def create(
     return found
 
 
-def fill(address: str, count: int) -> None:
+def make_topics(address: str, count: int) -> None:
     """Make `count` topics before the measurement, many per request."""
     for number in range(-(-count // LISTED)):
         topics = [TopicConfig(f"Filled_{number}_{one}", QUEUES, QUEUES) for one in range(LISTED)]
         body = json.dumps({"topicConfigList": [topic.to_json() for topic in topics]}).encode()
-        ask(address, partial(new_request, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body))
+        ask_until_success(
+            address, partial(new_request, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body)
+        )
 
 
 def main() -> None:

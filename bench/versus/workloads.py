@@ -157,7 +157,7 @@ class Target:
     preload: Path | None = None
     """Library that makes the load use TLS (bench/tls_load.c)."""
 
-    def produce(
+    def measure_sends(
         self,
         arguments: tuple[str, ...],
         duration_s: float,
@@ -168,7 +168,7 @@ class Target:
     ) -> Measured:
         """Send for `duration_s` seconds after a warm-up, with these options of `turbopump bench`;
         return the measurements."""
-        return self._measure(
+        return self._measure_command(
             "producer",
             (
                 *arguments,
@@ -183,14 +183,14 @@ class Target:
             ),
         )
 
-    def warm(self, messages: int) -> None:
+    def warm_up(self, messages: int) -> None:
         """Send a number of messages before a measurement, so that a JVM compiles its code."""
-        self._measure("producer", (*WARMING, str(messages), "--queues", str(QUEUES)))
+        self._measure_command("producer", (*WARMING, str(messages), "--queues", str(QUEUES)))
 
     def fill_queues(self, topics: int) -> None:
         """Send two messages to each queue of `topics` topics."""
         messages = 2 * topics * QUEUES_OF_TOPIC
-        self._measure(
+        self._measure_command(
             "producer",
             (
                 *ROUND,
@@ -203,9 +203,9 @@ class Target:
             ),
         )
 
-    def fill(self, messages: int, size: int) -> None:
+    def fill_topic(self, messages: int, size: int) -> None:
         """Send a number of messages, as fast as the broker accepts them."""
-        self._measure(
+        self._measure_command(
             "producer",
             (
                 "-w",
@@ -221,9 +221,9 @@ class Target:
             ),
         )
 
-    def consume(self, messages: int) -> Measured:
+    def measure_reads(self, messages: int) -> Measured:
         """Read a number of messages, with a connection for each queue."""
-        return self._measure(
+        return self._measure_command(
             "consumer",
             (
                 "-w",
@@ -235,7 +235,7 @@ class Target:
             ),
         )
 
-    def _measure(self, command: str, arguments: tuple[str, ...]) -> Measured:
+    def _measure_command(self, command: str, arguments: tuple[str, ...]) -> Measured:
         """Run `turbopump bench COMMAND`, and measure it with the broker's CPU time."""
         line = [
             PROGRAM,

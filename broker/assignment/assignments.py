@@ -21,7 +21,7 @@ from turbopump.broker.assignment.coordinator import (
     CoordinatedTopic,
     CoordinatedTopics,
     RunOnThread,
-    compute,
+    compute_shares,
 )
 from turbopump.broker.assignment.history import AssignmentHistory
 from turbopump.broker.assignment.routes import GroupCoordinator, KnownRoute, TopicRoutes
@@ -34,7 +34,7 @@ from turbopump.net.allocation.pop_shares import pop_share
 from turbopump.net.allocation.shares import AllocationError, Shares, sharing_of
 from turbopump.net.allocation.strategies import AVG, CONFIG, STICKY, is_strategy
 from turbopump.net.transport.calls import Call
-from turbopump.net.wire.bodies import BadBody, as_object, dump, load_object
+from turbopump.net.wire.bodies import BadBody, as_object, encode_json, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.names import RETRY_PREFIX
@@ -101,7 +101,7 @@ def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes
     if queues is None:
         return b"{}"
     beans = [{"messageQueue": queue.to_json(), "mode": mode} for queue in queues]
-    return dump({"messageQueueAssignments": beans})
+    return encode_json({"messageQueueAssignments": beans})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,13 +165,15 @@ class Assignments:
         for group in list(self._generations):
             self._consumers.mark_changed(group)
 
-    def answer(self, query: AssignmentQuery) -> Deferred[AssignmentResponse]:
+    def answer_query(self, query: AssignmentQuery) -> Deferred[AssignmentResponse]:
         """Resolve, within about a second, to the answer for the member that sent `query`: its
         queues, or a success without queues and with a reason, after which the member keeps its
         queues and asks again. While name servers hang, it may take longer if members ask for over
         32 new topics at once. The answer to a broker that wrongly forwarded the query is
         SYSTEM_ERROR."""
-        return _chain(self._routes.get(query.topic), partial(self._answer_with_route, query))
+        return _chain_deferred(
+            self._routes.get(query.topic), partial(self._answer_with_route, query)
+        )
 
     def group_changed(self, name: str) -> None:
         """Note that members of a group may have come or gone; call it after each change of the
@@ -227,10 +229,10 @@ class Assignments:
             return self._encode_answer(lambda: route.queues, kind, route.size)
         who, me = route.coordinator(), self._me()
         if who is not None and who.address != me.address:
-            self._topics.drop(query.group, query.topic)
+            self._topics.drop_topic(query.group, query.topic)
             if query.forwarded_by:
-                return Deferred.resolved(_refusal(query, who, me))
-            return self._forward(query, route, who)
+                return Deferred.resolved(_refuse_forwarded(query, who, me))
+            return self._forward_query(query, route, who)
         group = self._consumers.group(query.group)
         if group is None:
             return Deferred.resolved(_no_queues(f"no consumer of {query.group} is connected"))
@@ -240,11 +242,11 @@ class Assignments:
         ):
             if query.kept is None:
                 return Deferred.resolved(AssignmentResponse(b"{}", {WANTS_KEPT: "true"}))
-            self._topics.drop(query.group, query.topic)
-            self.kept.adopt({query.kept.name: query.kept})
+            self._topics.drop_topic(query.group, query.topic)
+            self.kept.adopt_rows({query.kept.name: query.kept})
         if self._is_by_client(mode):
             return self._answer_in_client_mode(query, route, group, kind)
-        return self._coordinate(query, route, group, mode)
+        return self._coordinate_topic(query, route, group, mode)
 
     def _stored_generation(self, query: AssignmentQuery) -> int:
         """The generation of the assignment stored here for the query's group and topic; -1 without
@@ -266,7 +268,7 @@ class Assignments:
 
     # Another broker decides
 
-    def _forward(
+    def _forward_query(
         self,
         query: AssignmentQuery,
         route: KnownRoute,
@@ -281,10 +283,12 @@ class Assignments:
         }
         body = query.body
         if kept is not None:
-            body = dump({**load_object(body), KEPT: kept.to_json()})
+            body = encode_json({**load_object(body), KEPT: kept.to_json()})
         request = new_request(RequestCode.QUERY_ASSIGNMENT, None, body, fields=fields)
         answered = self._call(who.address, request, FORWARD_TIMEOUT_MS)
-        return _chain(answered, partial(self._on_forwarded, query, route, who, kept is None))
+        return _chain_deferred(
+            answered, partial(self._on_forwarded, query, route, who, kept is None)
+        )
 
     def _on_forwarded(
         self,
@@ -309,7 +313,7 @@ class Assignments:
         if response.fields.get(WANTS_KEPT) and may_repeat:
             kept = self.kept.get(query.group, query.topic)
             if kept is not None:
-                return self._forward(query, route, who, kept)
+                return self._forward_query(query, route, who, kept)
         body = (
             bytes(response.body) if not isinstance(response.body, list) else b"".join(response.body)
         )
@@ -320,15 +324,15 @@ class Assignments:
                     f"{query.topic}@{query.group}", as_object(members.pop(KEPT, {}))
                 )
                 if row.generation <= TRUSTED_GENERATION:
-                    self.kept.adopt({row.name: row})
+                    self.kept.adopt_rows({row.name: row})
             except BadBody as error:
                 return Deferred.resolved(_no_queues(f"coordinator {who.broker_name}: {error}", who))
-            body = dump(members)
+            body = encode_json(members)
         return Deferred.resolved(AssignmentResponse(body))
 
     # This broker decides
 
-    def _coordinate(
+    def _coordinate_topic(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, mode: GroupMode
     ) -> Deferred[AssignmentResponse]:
         """Bring the assignment of the query's topic and group up to date, as their coordinator,
@@ -343,7 +347,7 @@ class Assignments:
         entry.strategy = chosen or _strategy_of_members(entry, query.client_id, named)
         rooms, pops = self._config.machine_rooms, self._receive_mode_of(query.topic, mode) == POP
         ready = self._topics.bring_up_to_date(entry, group, route, mode, rooms, pops)
-        return _chain(ready, lambda _: self._answer_from(entry, query, mode, pops))
+        return _chain_deferred(ready, lambda _: self._answer_from(entry, query, mode, pops))
 
     def _answer_from(
         self, entry: CoordinatedTopic, query: AssignmentQuery, mode: GroupMode, pops: bool
@@ -356,10 +360,12 @@ class Assignments:
         if pops:
             number = mode.pop_share_queue_num
             number = self._config.default_pop_share_queue_num if number is None else number
-            shares = entry.settling.shares
+            shares = entry.handover.shares
             work = partial(pop_share, entry.sharing, shares, query.client_id, number)
             return self._encode_answer(work, POP, len(entry.sharing.queues))
-        body = self._topics.ask(entry, query.client_id, partial(encode_assignment, mode=PULL))
+        body = self._topics.answer_member(
+            entry, query.client_id, partial(encode_assignment, mode=PULL)
+        )
         return body.map(partial(self._add_stored_assignment, entry, query))
 
     def _encode_answer(
@@ -380,7 +386,7 @@ class Assignments:
         if not is_news or kept is None or len(kept.row()) + len(body) > KEPT_MAX:
             return AssignmentResponse(body)
         members = {**load_object(body), KEPT: kept.to_json()}
-        return AssignmentResponse(dump(members), {HAS_KEPT: "true"})
+        return AssignmentResponse(encode_json(members), {HAS_KEPT: "true"})
 
     def _answer_in_client_mode(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, kind: str
@@ -388,7 +394,7 @@ class Assignments:
         """Answer in mode CLIENT: compute the share that the member would compute itself, with this
         broker's list of members."""
         key = query.group, query.topic
-        self._topics.drop(*key)
+        self._topics.drop_topic(*key)
         self._generations[query.group] = group.generation
         strategy = query.strategy or AVG
         if strategy == STICKY:
@@ -404,10 +410,10 @@ class Assignments:
             return self._encode_answer(lambda: share, kind, len(share))
         members, rooms = group.client_ids(), self._config.machine_rooms
 
-        def work() -> Computed:
-            return compute(strategy, sharing_of(members, route.queues, rooms=rooms))
+        def compute_locally() -> Computed:
+            return compute_shares(strategy, sharing_of(members, route.queues, rooms=rooms))
 
-        def take(result: Computed) -> Deferred[AssignmentResponse]:
+        def on_computed(result: Computed) -> Deferred[AssignmentResponse]:
             if isinstance(result, AllocationError):
                 return Deferred.resolved(_no_queues(str(result)))
             while len(self._alike) >= CACHED_RESPONSES_MAX:
@@ -416,7 +422,9 @@ class Assignments:
             share = result[0].get(query.client_id, [])
             return self._encode_answer(lambda: share, kind, len(share))
 
-        return _chain(self._topics.run(work, len(members) + route.size), take)
+        return _chain_deferred(
+            self._topics.run(compute_locally, len(members) + route.size), on_computed
+        )
 
     # Notices
 
@@ -456,7 +464,7 @@ def _strategy_of_members(entry: CoordinatedTopic, client_id: str, strategy: str)
     """Note that member `client_id` asks for `strategy`; return the strategy of the member with the
     smallest id: while members are restarted with another strategy, two of them must not cause
     changes in turn."""
-    shares, named = entry.settling.shares, entry.named
+    shares, named = entry.handover.shares, entry.asked_strategies
     if client_id in shares and named.get(client_id) != strategy:
         named[client_id] = strategy
         for member in named.keys() - shares.keys():
@@ -464,7 +472,7 @@ def _strategy_of_members(entry: CoordinatedTopic, client_id: str, strategy: str)
     return named[min(named)] if named else strategy
 
 
-def _chain(later: Deferred[A], go_on: Callable[[A], Deferred[B]]) -> Deferred[B]:
+def _chain_deferred(later: Deferred[A], go_on: Callable[[A], Deferred[B]]) -> Deferred[B]:
     """Call `go_on` with the value of `later` once it is there; resolves to the value of the
     Deferred that `go_on` returns."""
     if later.done:
@@ -481,7 +489,7 @@ def _no_queues(why: str, who: GroupCoordinator | None = None) -> AssignmentRespo
     return AssignmentResponse(b"{}", _coordinator_fields(who), remark=why)
 
 
-def _refusal(
+def _refuse_forwarded(
     query: AssignmentQuery, who: GroupCoordinator, me: GroupCoordinator
 ) -> AssignmentResponse:
     """Make the SYSTEM_ERROR for a broker that forwarded the query to this broker (`me`), although

@@ -27,7 +27,7 @@ from turbopump.net.allocation.shares import (
     Sharing,
     sharing_of,
 )
-from turbopump.net.allocation.strategies import allocate
+from turbopump.net.allocation.strategies import allocate_by_name
 from turbopump.net.wire.queues import MessageQueue
 
 T = TypeVar("T")
@@ -82,12 +82,12 @@ class _Decision:
 @dataclass(slots=True)
 class CoordinatedTopic:
     """The assignment of a topic's queues to a group; times are ms of the monotonic clock. While it
-    is `busy`, another thread uses `settling`.
+    is `busy`, another thread uses `handover`.
 
     `generation` counts assignments of this topic and group over all brokers. `error` is why the
     last computation failed, "" if it did not. `busy` resolves when the work on another thread ends.
-    `inherited` was in force before this broker coordinated it; `named` are the strategies that
-    members ask for, by client id; `departed` is when members left that may be back;
+    `inherited` was in force before this broker coordinated it; `asked_strategies` are the
+    strategies that members ask for, by client id; `departed` is when members left that may be back;
     `not_yet_returned` are members from before a restart that may return until `return_until_ms`.
     `changed_ms` is the time of the first change since the last computation, `used_ms` of the last
     query.
@@ -95,7 +95,7 @@ class CoordinatedTopic:
 
     group: str
     topic: str
-    settling: QueueHandover = field(default_factory=QueueHandover)
+    handover: QueueHandover = field(default_factory=QueueHandover)
     sharing: Sharing = field(default_factory=lambda: Sharing((), ()))
     basis: _Basis | None = None
     strategy: str = ""
@@ -103,7 +103,7 @@ class CoordinatedTopic:
     error: str = ""
     busy: Deferred[None] | None = None
     inherited: Shares | None = None
-    named: dict[str, str] = field(default_factory=dict)
+    asked_strategies: dict[str, str] = field(default_factory=dict)
     departed: dict[str, int] = field(default_factory=dict)
     not_yet_returned: set[str] = field(default_factory=set)
     return_until_ms: int = 0
@@ -152,11 +152,11 @@ class CoordinatedTopics:
             return Deferred.resolved(work())
         done: Deferred[T] = Deferred()
 
-        def take(result: T | OSError) -> None:
+        def resolve_result(result: T | OSError) -> None:
             assert not isinstance(result, OSError), "an allocation reads and writes no file"
             done.resolve(result)
 
-        self._run_on_disk_thread(work).then(take)
+        self._run_on_disk_thread(work).then(resolve_result)
         return done
 
     def of_group(self, group: str) -> list[CoordinatedTopic]:
@@ -171,11 +171,11 @@ class CoordinatedTopics:
         entry = topics.get(topic)
         if entry is None:
             entry = topics[topic] = CoordinatedTopic(group.name, topic)
-            self._inherit(entry, group, held)
+            self._inherit_shares(entry, group, held)
         entry.used_ms = self._steady_ms()
         return entry
 
-    def drop(self, group: str, topic: str) -> None:
+    def drop_topic(self, group: str, topic: str) -> None:
         """Remove an entry, if there is one: this broker no longer coordinates it. Its change goes
         to the history as not settled; the stored assignment stays."""
         topics = self._groups.get(group, {})
@@ -208,7 +208,7 @@ class CoordinatedTopics:
             done.resolve(None)
             return done
         if entry.busy is None:
-            self._compute(entry, group, route, basis)
+            self._begin_computation(entry, group, route, basis)
         again = partial(self.bring_up_to_date, entry, group, route, mode, rooms, pops, tries - 1)
         if entry.busy is None:
             return again()
@@ -219,7 +219,7 @@ class CoordinatedTopics:
         """Whether the entry has an assignment, is not busy, and was not dropped."""
         return entry.basis is not None and entry.busy is None and self._is_current(entry)
 
-    def ask(
+    def answer_member(
         self,
         entry: CoordinatedTopic,
         member: str,
@@ -231,13 +231,13 @@ class CoordinatedTopics:
         body = entry.bodies.get(member)
         if body is not None:
             return Deferred.resolved(body)
-        now_ms, settling = self._steady_ms(), entry.settling
+        now_ms, settling = self._steady_ms(), entry.handover
 
-        def work() -> tuple[bytes, Collection[str]]:
-            queues, awaited = settling.ask(member, now_ms)
+        def encode_share() -> tuple[bytes, Collection[str]]:
+            queues, awaited = settling.queues_for_member(member, now_ms)
             return encode(queues), awaited
 
-        def take(result: tuple[bytes, Collection[str]]) -> bytes:
+        def on_encoded(result: tuple[bytes, Collection[str]]) -> bytes:
             if result[1]:
                 self._on_awaited(entry.group, result[1])
             if settling.holds_all(member):
@@ -246,7 +246,7 @@ class CoordinatedTopics:
             return result[0]
 
         share = settling.shares.get(member, ())
-        return self._run_exclusively(entry, work, 2 * len(share)).map(take)
+        return self._run_exclusively(entry, encode_share, 2 * len(share)).map(on_encoded)
 
     def group_changed(self, name: str) -> None:
         """Note for the history that connections of the group `name` came or went now. Nothing is
@@ -261,10 +261,10 @@ class CoordinatedTopics:
         now_ms = self._steady_ms()
         present = group.client_ids() if group is not None else set()
         entry.not_yet_returned -= present
-        shares = entry.inherited if entry.inherited is not None else entry.settling.shares
+        shares = entry.inherited if entry.inherited is not None else entry.handover.shares
         for member in shares.keys() - present - entry.not_yet_returned:
             entry.departed.setdefault(member, now_ms)
-            entry.named.pop(member, None)
+            entry.asked_strategies.pop(member, None)
 
     def tick(self) -> None:
         """Force handovers that are due, and end the wait for members that did not return in time
@@ -273,7 +273,7 @@ class CoordinatedTopics:
         for entry in list(self._open.values()):
             if entry.busy is not None:
                 continue
-            if entry.settling.is_due(now_ms):
+            if entry.handover.is_due(now_ms):
                 self._force_handover(entry, now_ms)
             if entry.not_yet_returned and now_ms >= entry.return_until_ms:
                 entry.not_yet_returned.clear()
@@ -287,7 +287,7 @@ class CoordinatedTopics:
         now_ms = self._steady_ms()
         for entry in [one for topics in self._groups.values() for one in topics.values()]:
             if now_ms - entry.used_ms >= unused_ms and entry.busy is None:
-                self.drop(entry.group, entry.topic)
+                self.drop_topic(entry.group, entry.topic)
 
     def _is_current(self, entry: CoordinatedTopic) -> bool:
         """Whether the entry is still in the table, so was not dropped."""
@@ -296,21 +296,23 @@ class CoordinatedTopics:
     def _run_exclusively(
         self, entry: CoordinatedTopic, work: Callable[[], T], weight: int
     ) -> Deferred[T]:
-        """Run work on the entry's handover (`settling`), with the entry busy meanwhile; resolves to
+        """Run work on the entry's handover (`handover`), with the entry busy meanwhile; resolves to
         the result of `work`. `weight` as in `run`. The entry must not be busy."""
         assert entry.busy is None, "another thread works on the entry"
         entry.busy = busy = Deferred[None]()
         result: Deferred[T] = Deferred()
 
-        def take(value: T) -> None:
+        def end_work(value: T) -> None:
             entry.busy = None
             result.resolve(value)
             busy.resolve(None)
 
-        self.run(work, weight).then(take)
+        self.run(work, weight).then(end_work)
         return result
 
-    def _inherit(self, entry: CoordinatedTopic, group: ConsumerGroup, held: Shares | None) -> None:
+    def _inherit_shares(
+        self, entry: CoordinatedTopic, group: ConsumerGroup, held: Shares | None
+    ) -> None:
         """Set the shares and the generation with which a new entry begins: `held`, or else the
         stored assignment. Shortly after a restart, members in the stored assignment count as
         present until REJOIN_MS."""
@@ -330,32 +332,32 @@ class CoordinatedTopics:
         """Free the queues of members that did not ask in time, and have the members notified that
         must ask again."""
 
-        def take(awaited: set[str]) -> None:
+        def on_forced(awaited: set[str]) -> None:
             if awaited:
                 self._on_awaited(entry.group, awaited)
 
-        work = partial(entry.settling.tick, now_ms)
-        self._run_exclusively(entry, work, len(entry.sharing.queues)).then(take)
+        work = partial(entry.handover.tick, now_ms)
+        self._run_exclusively(entry, work, len(entry.sharing.queues)).then(on_forced)
 
-    def _compute(
+    def _begin_computation(
         self, entry: CoordinatedTopic, group: ConsumerGroup, route: KnownRoute, basis: _Basis
     ) -> None:
         """Begin to compute the assignment of `basis`, maybe on another thread; the entry is busy
         until the result is applied."""
         members, departed = group.client_ids() | entry.not_yet_returned, entry.departed
-        inherited, former, settling = entry.inherited, entry.basis, entry.settling
+        inherited, former, settling = entry.inherited, entry.basis, entry.handover
         entry.inherited, entry.departed = None, {}
         now_ms, wall_ms, handover_ms = self._steady_ms(), self._wall_ms(), self.handover_ms
         generation = entry.generation + 1
 
-        def work() -> _Decision | AllocationError:
+        def compute_decision() -> _Decision | AllocationError:
             if inherited is not None:
-                settling.assume(inherited)
+                settling.set_held_shares(inherited)
             for member in departed.keys() | (settling.shares.keys() - members):
                 settling.remove_member(member, departed.get(member, now_ms))
             held, fixed = settling.shares, basis.mode.fixed
             sharing = sharing_of(members, route.queues, held, fixed, basis.rooms)
-            result = compute(basis.strategy, sharing)
+            result = compute_shares(basis.strategy, sharing)
             if isinstance(result, AllocationError):
                 return result
             shares, compute_ms = result
@@ -363,22 +365,22 @@ class CoordinatedTopics:
                 entry.group, entry.topic, basis.strategy, generation, wall_ms, shares
             )
             kept.row()  # encoded here, not on the loop
-            trigger = _trigger(held, former, basis, sharing)
+            trigger = _reason_of_change(held, former, basis, sharing)
             is_same = shares == held and former is not None
             if basis.pops:
-                settling.assume(shares)
+                settling.set_held_shares(shares)
             elif not is_same:
-                settling.begin(shares, now_ms, handover_ms)
+                settling.begin_handover(shares, now_ms, handover_ms)
             return _Decision(sharing, kept, trigger, held, compute_ms, is_same)
 
-        def take(result: _Decision | AllocationError) -> None:
+        def apply_decision(result: _Decision | AllocationError) -> None:
             if self._is_current(entry):
                 for member in departed:
                     entry.bodies.pop(member, None)
                 self._apply_result(entry, basis, result)
 
         weight = len(members) + route.size
-        self._run_exclusively(entry, work, weight).then(take)
+        self._run_exclusively(entry, compute_decision, weight).then(apply_decision)
 
     def _apply_result(
         self, entry: CoordinatedTopic, basis: _Basis, result: _Decision | AllocationError
@@ -422,7 +424,7 @@ class CoordinatedTopics:
 
     def _end_if_settled(self, entry: CoordinatedTopic) -> None:
         """If all members hold their shares, end the entry's open change in the history."""
-        if entry.change is not None and entry.settling.is_settled:
+        if entry.change is not None and entry.handover.is_settled:
             self._end_change(entry, is_settled=True)
 
     def _end_change(self, entry: CoordinatedTopic, *, is_settled: bool) -> None:
@@ -431,23 +433,25 @@ class CoordinatedTopics:
         change, entry.change = entry.change, None
         if change is None or not self.writes_history:
             return
-        settling = entry.settling
+        settling = entry.handover
         end_ms = self._wall_ms() if is_settled else 0
         self._history.add(change.with_end(end_ms, settling.overlap_ms, settling.unowned_ms))
 
 
-def compute(strategy: str, sharing: Sharing) -> Computed:
+def compute_shares(strategy: str, sharing: Sharing) -> Computed:
     """Return (shares, duration of the computation in ms), or the AllocationError; nothing is
     raised. May run on any thread."""
     began = time.perf_counter_ns()
     try:
-        shares = allocate(strategy, sharing)
+        shares = allocate_by_name(strategy, sharing)
     except AllocationError as error:
         return error
     return shares, (time.perf_counter_ns() - began) / 1e6
 
 
-def _trigger(before: Shares, former: _Basis | None, basis: _Basis, sharing: Sharing) -> str:
+def _reason_of_change(
+    before: Shares, former: _Basis | None, basis: _Basis, sharing: Sharing
+) -> str:
     """Return why an assignment changed, in the words of the histories."""
     had = {queue for share in before.values() for queue in share}
     found = {

@@ -45,7 +45,7 @@ class QueueHandover:
 
     Times are of the monotonic clock, in milliseconds. Members are client ids; `shares` is the
     assignment in force. `overlap_ms` is the longest time for which a queue may have had two owners
-    since `begin`, `unowned_ms` the longest time without an owner."""
+    since `begin_handover`, `unowned_ms` the longest time without an owner."""
 
     shares: Shares = field(default_factory=dict)
     overlap_ms: int = 0
@@ -71,7 +71,7 @@ class QueueHandover:
         """Whether a member was answered with its whole share."""
         return member in self._informed
 
-    def assume(self, shares: Shares) -> None:
+    def set_held_shares(self, shares: Shares) -> None:
         """Set the assignment as already held by its members, because it was decided elsewhere or
         before a restart. No member counts as answered."""
         self.shares = shares
@@ -80,7 +80,7 @@ class QueueHandover:
         self._held = {member: set(queues) for member, queues in shares.items()}
         self._holder = {queue: member for member, queues in shares.items() for queue in queues}
 
-    def begin(self, shares: Shares, now_ms: int, handover_ms: int) -> None:
+    def begin_handover(self, shares: Shares, now_ms: int, handover_ms: int) -> None:
         """Set another assignment. A queue is given to its new owner once it is free; `handover_ms`
         later `tick` is due and frees all queues. Members that are not in `shares` must have left
         (`remove_member`)."""
@@ -103,7 +103,9 @@ class QueueHandover:
         self._handover_ms, self._rounds = max(handover_ms, AGAIN_MS), 0
         self._deadline_ms = None if self.is_settled else now_ms + handover_ms
 
-    def ask(self, member: str, now_ms: int) -> tuple[list[MessageQueue], frozenset[str] | set[str]]:
+    def queues_for_member(
+        self, member: str, now_ms: int
+    ) -> tuple[list[MessageQueue], frozenset[str] | set[str]]:
         """Answer a member's query: return (queues that the member may have now, members that must
         ask again). Queues outside of the member's share count as free from now. A member without a
         share leaves."""
@@ -115,12 +117,12 @@ class QueueHandover:
         self._asked.add(member)
         self._end_overlap(member, now_ms)
         held = self._held.setdefault(member, set())
-        awaited = {self._release(queue, member, now_ms) for queue in held.difference(share)}
+        awaited = {self._free_queue(queue, member, now_ms) for queue in held.difference(share)}
         granted = []
         for queue in share:
             holder = self._holder.setdefault(queue, member)
             if holder == member:
-                self._grant(queue, now_ms)
+                self._note_given(queue, now_ms)
                 granted.append(queue)
         held.update(granted)
         if len(granted) == len(share):
@@ -134,7 +136,7 @@ class QueueHandover:
         self._informed.discard(member)
         self._asked.discard(member)
         held = self._held.pop(member, set())
-        awaited = {self._release(queue, member, now_ms) for queue in list(held)}
+        awaited = {self._free_queue(queue, member, now_ms) for queue in list(held)}
         return awaited & self._asked
 
     def is_due(self, now_ms: int) -> bool:
@@ -158,10 +160,10 @@ class QueueHandover:
         awaited = set()
         for queue, holder in late:
             self._forced[queue] = _Forced(holder)
-            awaited.add(self._release(queue, holder, now_ms))
+            awaited.add(self._free_queue(queue, holder, now_ms))
         return (awaited & self._asked) | (self.shares.keys() - self._informed)
 
-    def _grant(self, queue: MessageQueue, now_ms: int) -> None:
+    def _note_given(self, queue: MessageQueue, now_ms: int) -> None:
         """Note that a queue is given to its owner: its time without an owner ends, and if it was
         forced, its overlap begins."""
         self.unowned_ms = max(self.unowned_ms, now_ms - self._free_ms.pop(queue, now_ms))
@@ -169,7 +171,7 @@ class QueueHandover:
         if forced is not None and forced.since_ms < 0:
             forced.since_ms = now_ms
 
-    def _release(self, queue: MessageQueue, member: str, now_ms: int) -> str:
+    def _free_queue(self, queue: MessageQueue, member: str, now_ms: int) -> str:
         """Free a queue; return the member to which it goes, "" if none."""
         self._held.get(member, set()).discard(queue)
         owner = self._owner.get(queue, "")

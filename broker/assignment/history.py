@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from turbopump.engine.disk.flush import give_way
+from turbopump.engine.disk.flush import pause_if_long
 from turbopump.net.allocation.shares import Shares
 
 WAITING_MAX: Final = 100_000
@@ -41,7 +41,7 @@ class AssignmentChange:
     unowned_ms: int
 
     @property
-    def weight(self) -> int:
+    def name_count(self) -> int:
         """Number of members and queues after the change."""
         return len(self.after) + sum(map(len, self.after.values()))
 
@@ -63,11 +63,11 @@ class AssignmentHistory:
         """Add a change; while more than WAITING_MAX members and queues wait, the oldest changes are
         dropped."""
         self._changes.append(change)
-        self._weight += change.weight
+        self._weight += change.name_count
         while self._weight > WAITING_MAX and len(self._changes) > 1:
-            self._weight -= self._changes.popleft().weight
+            self._weight -= self._changes.popleft().name_count
 
-    def take(self) -> list[AssignmentChange]:
+    def take_changes(self) -> list[AssignmentChange]:
         """Return the changes since the last call, oldest first, and forget them."""
         changes = list(self._changes)
         self._changes.clear()
@@ -79,11 +79,11 @@ def lines_of(changes: Sequence[AssignmentChange]) -> Iterator[bytes]:
     """Yield a line of JSON with its line end for each change (docs/FORMATS.md), in the order given.
     For a disk thread: it gives way to the loop before each line."""
     for change in changes:
-        give_way()
-        yield _line(change)
+        pause_if_long()
+        yield _encode_line(change)
 
 
-def _line(change: AssignmentChange) -> bytes:
+def _encode_line(change: AssignmentChange) -> bytes:
     """Encode a change as a line of JSON in UTF-8, with its line end; unknown members are left
     out."""
     queues = sorted(queue for share in change.after.values() for queue in share)

@@ -115,7 +115,7 @@ class TopicRoutes:
         it is old. None for a topic that does not exist, or if no name server answers."""
         if not self._servers():
             return Deferred.resolved(self._route_of_own_topic(topic))
-        return self._cache.fetch(topic).map(_present)
+        return self._cache.get_or_query(topic).map(_present)
 
     def refresh_soon(self, topic: str) -> None:
         """Request a known topic's route now, unless the last request is younger than 500 ms: a
@@ -132,7 +132,7 @@ class TopicRoutes:
         """Request the known routes that are due, and forget unused ones."""
         self._cache.forget_unused()
         if self._servers():
-            self._cache.refresh()
+            self._cache.refresh_due()
 
     def _route_of_own_topic(self, topic: str) -> KnownRoute | None:
         """Make the route from this broker's own configuration and put it into the cache; None if
@@ -143,13 +143,13 @@ class TopicRoutes:
             counts = tuple(bounded_queue_counts([(me.broker_name, config.read_queue_nums)]))
             brokers = {me.broker_name: {me.broker_id: me.address}}
             route = self._make_route(topic, _present(former), counts, brokers)
-        self._cache.put(topic, route or Absent(f"no topic {topic}", is_certain=True))
+        self._cache.set_answer(topic, route or Absent(f"no topic {topic}", is_certain=True))
         return route
 
     def _query(self, topic: str, former: KnownRoute | None) -> Deferred[KnownRoute | Absent]:
         """Query the name servers; resolves to the route, a newer version if its queues differ from
         `former`, or to Absent."""
-        response = self._queries.route(GetRouteInfoRequest(topic))
+        response = self._queries.query_route(GetRouteInfoRequest(topic))
         return response.map(partial(self._route_of_answer, topic, former))
 
     def _route_of_answer(

@@ -17,7 +17,7 @@ from typing import Any, Final
 from turbopump.broker.auth.guard import Denial
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.rotating_jsonl import RotatingJsonl
-from turbopump.net.wire.java_properties import printable
+from turbopump.net.wire.java_properties import escape_unprintable
 
 logger = logging.getLogger(__name__)
 
@@ -109,4 +109,4 @@ class AuditLog:
 
 def _shorten(text: str) -> str:
     """Return a text for a line: printable, and at most TEXT_MAX characters."""
-    return printable(text[:TEXT_MAX])
+    return escape_unprintable(text[:TEXT_MAX])

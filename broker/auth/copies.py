@@ -17,7 +17,7 @@ from turbopump.broker.auth.sealing import Sealer, SealError
 from turbopump.broker.auth.table import AuthTable
 from turbopump.broker.auth.users import BadUser, User, new_user
 from turbopump.net.wire import bodies
-from turbopump.net.wire.bodies import BadBody, Steps, as_object, table, text
+from turbopump.net.wire.bodies import BadBody, Steps, as_object, read_table, read_text
 from turbopump.net.wire.topics import DataVersion
 
 COPY: Final = "copyOfVersion"
@@ -68,11 +68,11 @@ def read_copy(sealer: Sealer, members: dict[str, Any]) -> AuthCopy:
     try:
         users = {
             name: _read_user(sealer, name, row)
-            for name, row in table(members, "users", as_object).items()
+            for name, row in read_table(members, "users", as_object).items()
         }
         acls = {
             name: Acl(read_policies(row.get("policies")))
-            for name, row in table(members, "acls", as_object).items()
+            for name, row in read_table(members, "acls", as_object).items()
         }
     except (BadUser, BadPolicy, SealError) as error:
         raise BadBody(str(error)) from None
@@ -81,5 +81,5 @@ def read_copy(sealer: Sealer, members: dict[str, Any]) -> AuthCopy:
 
 def _read_user(sealer: Sealer, name: str, row: dict[str, Any]) -> User:
     """Read a user of a copy. Raises BadUser, BadBody, SealError."""
-    secret = sealer.open(name, text(row, "sealed"))
+    secret = sealer.open(name, read_text(row, "sealed"))
     return new_user(name, {**row, "password": secret})

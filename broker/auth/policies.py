@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
-from turbopump.net.wire.bodies import as_object, as_text, items, text
+from turbopump.net.wire.bodies import as_object, as_text, read_list, read_text
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -274,9 +274,9 @@ def read_policies(value: Any) -> Policies:
     """Read a list of RocketMQ's PolicyInfo; a policy without type is Custom. Raises BadPolicy or
     BadBody, also without a policy."""
     found: Policies = {}
-    for members in items({"policies": value}, "policies", as_object):
-        kind = read_policy_type(text(members, "policyType"))
-        entries = items(members, "entries", _read_entry)
+    for members in read_list({"policies": value}, "policies", as_object):
+        kind = read_policy_type(read_text(members, "policyType"))
+        entries = read_list(members, "entries", _read_entry)
         if not entries:
             raise BadPolicy("The policy entries is empty.")
         found[kind] = (*found.get(kind, ()), *entries)
@@ -296,17 +296,17 @@ def read_policy_type(name: str) -> PolicyType:
 def _read_entry(value: Any) -> PolicyEntry:
     """Read a PolicyEntryInfo. Raises BadPolicy, BadBody."""
     members = as_object(value)
-    resource = Resource.parse(text(members, "resource").strip())
-    named = [name.strip().lower() for name in items(members, "actions", as_text)]
+    resource = Resource.parse(read_text(members, "resource").strip())
+    named = [name.strip().lower() for name in read_list(members, "actions", as_text)]
     if "any" in named:
         raise BadPolicy("The actions can not be Any.")
     actions = tuple(dict.fromkeys(_ACTIONS[name] for name in named if name in _ACTIONS))
     if not actions:
         raise BadPolicy("The actions is empty.")
-    decision = _DECISIONS.get(text(members, "decision").lower())
+    decision = _DECISIONS.get(read_text(members, "decision").lower())
     if decision is None:
         raise BadPolicy("The decision is null or illegal.")
-    texts = tuple(name.strip() for name in items(members, "sourceIps", as_text))
+    texts = tuple(name.strip() for name in read_list(members, "sourceIps", as_text))
     return PolicyEntry(resource, actions, decision, texts, tuple(map(_read_network, texts)))
 
 

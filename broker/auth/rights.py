@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from turbopump.broker.auth.policies import Action, Need, ResourceType
-from turbopump.net.wire.bodies import as_object, items, text
+from turbopump.net.wire.bodies import as_object, read_list, read_text
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.message_id import decode_message_id
@@ -212,10 +212,10 @@ def _topic_of_id(request: Command, facts: RequestFacts) -> str | None:
 def _heartbeat(members: Members, facts: RequestFacts) -> Iterable[Need]:
     """HEART_BEAT: each consumer group and each topic of its subscriptions; producers need
     nothing."""
-    for consumer in items(members, "consumerDataSet", as_object):
+    for consumer in read_list(members, "consumerDataSet", as_object):
         group = _member(consumer, "groupName")
         yield _group(group, SUB)
-        for subscription in items(consumer, "subscriptionDataSet", as_object):
+        for subscription in read_list(consumer, "subscriptionDataSet", as_object):
             yield from needs_of_topic(_member(subscription, "topic"), SUB, facts, group)
 
 
@@ -229,13 +229,13 @@ def _locks(members: Members, facts: RequestFacts) -> Iterable[Need]:
     """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: the group, and the topic of each queue."""
     group = _member(members, "consumerGroup")
     yield _group(group, SUB)
-    for queue in items(members, "mqSet", as_object):
+    for queue in read_list(members, "mqSet", as_object):
         yield from needs_of_topic(_member(queue, "topic"), SUB, facts, group)
 
 
 def _batch_ack(members: Members, facts: RequestFacts) -> Iterable[Need]:
     """BATCH_ACK_MESSAGE: group and topic of each entry."""
-    for entry in items(members, "acks", as_object):
+    for entry in read_list(members, "acks", as_object):
         group = _member(entry, "c")
         yield _group(group, SUB)
         yield from needs_of_topic(_member(entry, "t"), SUB, facts, group)
@@ -269,7 +269,7 @@ def _create_topic(request: Command, facts: RequestFacts) -> list[Need]:
 
 def _create_topics(members: Members, facts: RequestFacts) -> Iterable[Need]:
     """UPDATE_AND_CREATE_TOPIC_LIST: each topic of the body."""
-    for row in items(members, "topicConfigList", as_object):
+    for row in read_list(members, "topicConfigList", as_object):
         topic = _member(row, "topicName")
         yield _topic(topic, CHANGE if facts.has_topic(topic) else CREATE)
 
@@ -282,7 +282,7 @@ def _put_group(members: Members, facts: RequestFacts) -> list[Need]:
 
 def _put_groups(members: Members, facts: RequestFacts) -> Iterable[Need]:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: each group of the body."""
-    for row in items(members, "groupConfigList", as_object):
+    for row in read_list(members, "groupConfigList", as_object):
         yield from _put_group(row, facts)
 
 
@@ -320,7 +320,7 @@ def _consume_queue(request: Command, facts: RequestFacts) -> list[Need]:
 
 def _member(members: Members, name: str) -> str:
     """Return a text of a body that is not blank. Raises NoRight, BadBody."""
-    value = text(members, name)
+    value = read_text(members, name)
     if not value.strip():
         raise NoRight(f"{name} is missing")
     return value

@@ -27,7 +27,7 @@ from turbopump.broker.tables.data_versions import VersionRules
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson
 from turbopump.engine.disk.json_table import Content, JsonTable, TableSnapshot, text_of
-from turbopump.net.wire.bodies import BadBody, as_object, table, text
+from turbopump.net.wire.bodies import BadBody, as_object, read_table, read_text
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.topics import DataVersion
 
@@ -89,16 +89,16 @@ class AuthTable:
         try:
             members = as_object(saved)
             self._version = DataVersion.from_json(members.get("dataVersion") or {})
-            for name, row in table(members, "users", as_object).items():
+            for name, row in read_table(members, "users", as_object).items():
                 self._put_user(self._read_user(name, row))
-            for subject, row in table(members, "acls", as_object).items():
+            for subject, row in read_table(members, "acls", as_object).items():
                 name = subject.removeprefix(USER_PREFIX)
                 self._put_acl(name, Acl(read_policies(row.get("policies"))))
         except (BadBody, BadUser, BadPolicy, SealError, FullAuthTable) as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
         rows = as_object(saved.get("users") or {}).values()
         if self._sealer is not None and any(_SEALED not in as_object(row) for row in rows):
-            self._saver.changed(FILE_NAME, self._content)
+            self._saver.save_changed(FILE_NAME, self._content)
 
     @property
     def data_version(self) -> DataVersion:
@@ -186,7 +186,7 @@ class AuthTable:
         self._size, self._version = size, version
         self._users.replace(rows)
         self._acls.replace(acl_rows)
-        self._saver.changed(FILE_NAME, self._content)
+        self._saver.save_changed(FILE_NAME, self._content)
         self._on_change()
 
     def seal(self, user: User) -> str:
@@ -215,7 +215,7 @@ class AuthTable:
             members["password"] = user.secret
         else:
             members[_SEALED] = self._sealer.seal(user.name, user.secret)
-        return _Row(user, fastjson.row(user.name, members, _DEPTH))
+        return _Row(user, fastjson.encode_member(user.name, members, _DEPTH))
 
     def _put_acl(self, name: str, acl: Acl) -> None:
         """Put the row of a user's policies. Raises FullAuthTable."""
@@ -242,7 +242,7 @@ class AuthTable:
 
     def _read_user(self, name: str, row: dict[str, Any]) -> User:
         """Read a user's row. Raises BadUser, BadBody, SealError."""
-        sealed = text(row, _SEALED)
+        sealed = read_text(row, _SEALED)
         if not sealed:
             return new_user(name, row)
         if self._sealer is None:
@@ -252,8 +252,8 @@ class AuthTable:
 
     def _changed(self, now_ms: int) -> None:
         """Give the table its next version, have it saved, and report the change."""
-        self._version = self.versions.next(self._version, now_ms)
-        self._saver.changed(FILE_NAME, self._content)
+        self._version = self.versions.next_version(self._version, now_ms)
+        self._saver.save_changed(FILE_NAME, self._content)
         self._on_change()
 
     def _content(self) -> Content:
@@ -268,7 +268,9 @@ class AuthTable:
 
 def _acl_row(name: str, acl: Acl) -> _Row:
     """Make the row of a user's policies."""
-    return _Row(acl, fastjson.row(USER_PREFIX + name, {"policies": acl.to_json()}, _DEPTH))
+    return _Row(
+        acl, fastjson.encode_member(USER_PREFIX + name, {"policies": acl.to_json()}, _DEPTH)
+    )
 
 
 def _snapshot(rows: JsonTable[_Row]) -> TableSnapshot:

@@ -8,14 +8,14 @@ from enum import Enum
 from typing import Any, Final
 
 from turbopump.broker.auth.policies import NAME_MAX
-from turbopump.net.wire.bodies import text
+from turbopump.net.wire.bodies import read_text
 
 SECRET_MAX: Final = 1_024
 """Maximum characters of a secret."""
 
 
 class BadUser(ValueError):
-    """A user that is refused; the text is RocketMQ's where it has one."""
+    """A user that is refused; the read_text is RocketMQ's where it has one."""
 
 
 class UserType(Enum):
@@ -85,20 +85,20 @@ def check_secret(secret: str) -> str:
 def new_user(name: str, members: dict[str, Any]) -> User:
     """Make a user of RocketMQ's UserInfo; an unknown or missing type is Normal, a missing status
     enable. Raises BadUser, BadBody."""
-    user = User(check_name(name), check_secret(text(members, "password")))
+    user = User(check_name(name), check_secret(read_text(members, "password")))
     return changed_user(user, members)
 
 
 def changed_user(user: User, members: dict[str, Any]) -> User:
     """Return `user` with the members of a UserInfo that are given; a blank password changes
     nothing. Raises BadUser, BadBody."""
-    secret = text(members, "password")
+    secret = read_text(members, "password")
     if secret.strip():
         user = replace(user, secret=check_secret(secret))
-    kind = text(members, "userType")
+    kind = read_text(members, "userType")
     if kind:
         user = replace(user, type=_TYPES.get(kind.lower(), UserType.NORMAL))
-    status = text(members, "userStatus")
+    status = read_text(members, "userStatus")
     if status:
         found = _STATUSES.get(status.lower())
         if found is None:

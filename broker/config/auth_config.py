@@ -9,7 +9,7 @@ from typing import Final
 
 from turbopump.engine.keys import BOOLEAN, OURS, TEXT, Kind, key
 from turbopump.net.config.idle import IdleKey
-from turbopump.net.wire.bodies import BadBody, load_small_object, text
+from turbopump.net.wire.bodies import BadBody, load_small_object, read_text
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.signature import sign_request
@@ -54,8 +54,8 @@ def _credentials(name_member: str, secret_member: str) -> Kind[UserCredentials |
             return None
         try:
             members = load_small_object(value.encode())
-            name, secret = text(members, name_member), text(members, secret_member)
-            token = text(members, "securityToken")
+            name, secret = read_text(members, name_member), read_text(members, secret_member)
+            token = read_text(members, "securityToken")
         except BadBody:
             raise ValueError(expected) from None
         if not name.strip() or not secret.strip():

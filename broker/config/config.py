@@ -34,7 +34,7 @@ from turbopump.engine.keys import (
     OURS,
     PORT,
     TEXT,
-    between,
+    integer_kind,
     key,
     section,
 )
@@ -51,7 +51,7 @@ MAX_QUEUES_OF_TOPIC: Final = 65_536
 """Maximum queues per topic: bounds the offset tables and the size of a route."""
 NO_GRPC: Final = -1
 """Value of grpcServerPort: no such port."""
-QUEUES: Final = between(1, MAX_QUEUES_OF_TOPIC)
+QUEUES: Final = integer_kind(1, MAX_QUEUES_OF_TOPIC)
 """Kind of a number of queues of a topic."""
 _DELAY_TEXT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -81,7 +81,7 @@ class BrokerConfig(NodeConfig):
     )
     broker_id: int = key(
         "brokerId",
-        between(NO_ID_YET, INT64_MAX),
+        integer_kind(NO_ID_YET, INT64_MAX),
         0,
         "0: a master; 1 or more: a replica; -1: controllers assign the id.",
     )
@@ -96,7 +96,7 @@ class BrokerConfig(NodeConfig):
     listen_port: int = key("listenPort", PORT, 10911, "Port for clients; 0: a free port.")
     grpc_server_port: int = key(
         "grpcServerPort",
-        between(NO_GRPC, 65_535),
+        integer_kind(NO_GRPC, 65_535),
         NO_GRPC,
         "Port for gRPC besides listenPort; 0: a free port; -1: no such port.",
         rocketmq=OURS,
@@ -110,7 +110,7 @@ class BrokerConfig(NodeConfig):
     )
     io_threads: int = key(
         "ioThreads",
-        between(BY_CORES, THREADS_MAX),
+        integer_kind(BY_CORES, THREADS_MAX),
         BY_CORES,
         "Threads that read and write clients' connections; 0: none; -1: half of the cores, at most "
         "8, none on one or two cores.",
@@ -147,7 +147,7 @@ class BrokerConfig(NodeConfig):
     )
     broker_permission: int = key(
         "brokerPermission",
-        between(0, 15),
+        integer_kind(0, 15),
         PERM_READ | PERM_WRITE,
         "Permissions of clients: 4 read, 2 write, 6 both.",
         live=True,
@@ -210,19 +210,19 @@ class BrokerConfig(NodeConfig):
     )
     max_error_rate_of_bloom_filter: int = key(
         "maxErrorRateOfBloomFilter",
-        between(1, 99),
+        integer_kind(1, 99),
         20,
         "Percent of the groups that such a bit map may show as matching by mistake.",
     )
     expect_consumer_num_use_filter: int = key(
         "expectConsumerNumUseFilter",
-        between(1, 10_000),
+        integer_kind(1, 10_000),
         32,
         "Expected number of groups with filters, for which such bit maps are made.",
     )
     filter_data_clean_time_span_ms: int = key(
         "filterDataCleanTimeSpan",
-        between(0, INT64_MAX),
+        integer_kind(0, INT64_MAX),
         86_400_000,
         "Milliseconds that an unused filter of a group is kept.",
         live=True,
@@ -280,7 +280,7 @@ class BrokerConfig(NodeConfig):
     )
     default_pop_share_queue_num: int = key(
         "defaultPopShareQueueNum",
-        between(-INT32_MAX - 1, INT32_MAX),
+        integer_kind(-INT32_MAX - 1, INT32_MAX),
         -1,
         "In mode POP: number of next members whose queues a member pops, too; 0 or less: all.",
         live=True,
@@ -303,7 +303,7 @@ class BrokerConfig(NodeConfig):
     )
     rebalance_handover_ms: int = key(
         "rebalanceHandoverTime",
-        between(0, 600_000),
+        integer_kind(0, 600_000),
         1_500,
         "Maximum milliseconds that a queue waits for its former owner to give it up.",
         live=True,
@@ -311,7 +311,7 @@ class BrokerConfig(NodeConfig):
     )
     rebalance_history_bytes: int = key(
         "rebalanceHistorySize",
-        between(0, 2**40),
+        integer_kind(0, 2**40),
         64 << 20,
         "Maximum bytes of the assignment histories in the store's folder rebalance; 0: no"
         " histories.",
@@ -349,7 +349,7 @@ class BrokerConfig(NodeConfig):
     )
     start_accept_send_request_timestamp_ms: int = key(
         "startAcceptSendRequestTimeStamp",
-        between(0, INT64_MAX),
+        integer_kind(0, INT64_MAX),
         0,
         "Time before which sends are refused, in milliseconds since 1970.",
         live=True,
@@ -456,7 +456,7 @@ class BrokerConfig(NodeConfig):
     )
     transaction_time_out_ms: int = key(
         "transactionTimeOut",
-        between(0, INT64_MAX),
+        integer_kind(0, INT64_MAX),
         6_000,
         "Milliseconds after which the broker asks the producer of a half message for its outcome.",
         live=True,
@@ -470,14 +470,14 @@ class BrokerConfig(NodeConfig):
     )
     transaction_check_interval_ms: int = key(
         "transactionCheckInterval",
-        between(1, INT64_MAX),
+        integer_kind(1, INT64_MAX),
         30_000,
         "Milliseconds between two checks of the half messages.",
         live=True,
     )
     transaction_op_msg_max_size: int = key(
         "transactionOpMsgMaxSize",
-        between(20, 1 << 20),
+        integer_kind(20, 1 << 20),
         4_096,
         "Maximum bytes of an op message, a list of finished half messages.",
         live=True,
@@ -559,19 +559,19 @@ class BrokerConfig(NodeConfig):
         return parse_delay_levels(self.message_delay_level)
 
     @property
-    def writable(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether brokerPermission allows sends now."""
         return bool(self.broker_permission & PERM_WRITE)
 
     @property
-    def readable(self) -> bool:
+    def is_readable(self) -> bool:
         """Whether brokerPermission allows pulls and pops now."""
         return bool(self.broker_permission & PERM_READ)
 
-    def values(self) -> dict[str, str]:
+    def values_as_text(self) -> dict[str, str]:
         """Current text of every key by name, as of every node, plus brokerIP2 and useTLS, which are
         derived from several settings; of TLS only the latter."""
-        found = NodeConfig.values(self)
+        found = NodeConfig.values_as_text(self)
         found = {name: text for name, text in found.items() if name not in self.TLS}
         found["brokerIP2"] = self.replication.broker_ip2 or self.broker_ip1
         found["useTLS"] = BOOLEAN.to_text(self.client_tls is not None)
@@ -582,15 +582,15 @@ class BrokerConfig(NodeConfig):
         """The value of namesrvAddr as configured: names are not resolved."""
         return list(self.namesrv_names) or self.namesrv_addr
 
-    def check(self, before: NodeConfig) -> list[str]:
+    def check_change(self, before: NodeConfig) -> list[str]:
         """Check keys of replication and users; returns warnings about what differs from `before`.
         Raises ConfigError."""
-        of_replication = self.replication.contradiction(self.broker_id)
+        of_replication = self.replication.find_contradiction(self.broker_id)
         contradiction = of_replication or self.auth.contradiction(self.grpc_server_port)
         if contradiction is not None:
             raise ConfigError(contradiction)
         assert isinstance(before, BrokerConfig)
-        remarks = self.replication.remarks() if self.replication != before.replication else []
+        remarks = self.replication.list_warnings() if self.replication != before.replication else []
         return remarks + (self.auth.remarks() if self.auth != before.auth else [])
 
 
@@ -599,5 +599,5 @@ def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
     read. Raises PropertiesError, or its subclass ConfigError, with key, value, expected values and
     line."""
     config = BrokerConfig(path=path)
-    warnings = config.update(parse_properties(text))
+    warnings = config.update_keys(parse_properties(text))
     return config, warnings

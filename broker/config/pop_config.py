@@ -8,7 +8,7 @@ Tests: tests/unit/broker/config/test_config.py
 
 from dataclasses import dataclass
 
-from turbopump.engine.keys import BOOLEAN, between, key
+from turbopump.engine.keys import BOOLEAN, integer_kind, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class PopConfig:
     )
     retry_probability: int = key(
         "popFromRetryProbability",
-        between(0, 100),
+        integer_kind(0, 100),
         20,
         "Percent of pops that read the retry topic first.",
     )

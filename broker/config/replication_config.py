@@ -20,8 +20,8 @@ from turbopump.engine.keys import (
     OURS,
     PORT,
     TEXT,
-    between,
-    choice,
+    enum_kind,
+    integer_kind,
     key,
     keys_of,
 )
@@ -41,9 +41,9 @@ mode have it."""
 
 REPLICAS_MAX: Final = 32
 """Maximum copies, the master's included, that a message may need; a group has three or five."""
-COPIES: Final = between(1, REPLICAS_MAX)
+COPIES: Final = integer_kind(1, REPLICAS_MAX)
 """Kind of a number of copies of a message, 1 to REPLICAS_MAX."""
-PERIOD: Final = between(10, INT32_MAX)
+PERIOD: Final = integer_kind(10, INT32_MAX)
 """Kind of an interval or timeout in ms, at least 10."""
 OF_MACHINE: Final = "an address of the machine"
 """Text for a default of RocketMQ that this broker does not have."""
@@ -70,7 +70,7 @@ class ReplicationConfig:
 
     broker_role: BrokerRole = key(
         "brokerRole",
-        choice(BrokerRole),
+        enum_kind(BrokerRole),
         BrokerRole.ASYNC_MASTER,
         "Master or replica, and whether sends wait for replicas; ignored if controllers"
         " elect the master.",
@@ -112,7 +112,7 @@ class ReplicationConfig:
     )
     ha_transfer_batch_size: int = key(
         "haTransferBatchSize",
-        between(1, BODY_MAX),
+        integer_kind(1, BODY_MAX),
         TRANSFER_BATCH_SIZE,
         "Maximum bytes of the log in one frame to a replica.",
         live=True,
@@ -192,7 +192,7 @@ class ReplicationConfig:
     )
     max_ha_transfer_byte_in_second: int = key(
         "maxHaTransferByteInSecond",
-        between(1, 2**62),
+        integer_kind(1, 2**62),
         100 << 20,
         "Maximum bytes of the log per second to one replica, with haFlowControlEnable.",
         live=True,
@@ -221,7 +221,7 @@ class ReplicationConfig:
     )
     controller_heart_beat_timeout_ms: int = key(
         "controllerHeartBeatTimeoutMills",
-        between(100, INT32_MAX),
+        integer_kind(100, INT32_MAX),
         9_000,
         "Milliseconds without a heartbeat after which controllers consider this broker dead;"
         " a master's lease is derived from it.",
@@ -306,7 +306,7 @@ class ReplicationConfig:
     )
     broker_not_active_timeout_ms: int = key(
         "brokerNotActiveTimeoutMillis",
-        between(100, 300_000),
+        integer_kind(100, 300_000),
         10_000,
         "With enableSlaveActingMaster: milliseconds without a heartbeat after which name"
         " servers consider this broker dead.",
@@ -332,7 +332,7 @@ class ReplicationConfig:
         """Whether a starting master must first contact its replicas (RIP-32: pre-online): with
         enableSlaveActingMaster, without skipPreOnline, if the master is fixed."""
         acts = self.enable_slave_acting_master and not self.skip_pre_online
-        return acts and not self.is_slave and not self.switches
+        return acts and not self.is_slave and not self.has_elections
 
     @property
     def is_elected(self) -> bool:
@@ -347,7 +347,7 @@ class ReplicationConfig:
         return self.broker_role is BrokerRole.SLAVE and not self.is_elected
 
     @property
-    def switches(self) -> bool:
+    def has_elections(self) -> bool:
         """Whether the master may change at run time (AutoSwitch HA: haGroupFile or controllers)
         instead of being fixed by brokerRole."""
         return bool(self.ha_group_file) or self.is_elected
@@ -355,16 +355,16 @@ class ReplicationConfig:
     @property
     def all_ack(self) -> bool:
         """Whether every member of the SyncStateSet must have a message before it is acknowledged:
-        allAckInSyncStateSet, or by default `switches`."""
+        allAckInSyncStateSet, or by default `has_elections`."""
         asked = self.all_ack_in_sync_state_set
-        return self.switches if asked is None else asked
+        return self.has_elections if asked is None else asked
 
     @property
-    def replicates(self) -> bool:
+    def needs_replication(self) -> bool:
         """Whether the broker needs a port or connection for replication: every broker but an
         ASYNC_MASTER with a fixed role, without haListenPort and without enableSlaveActingMaster,
         whose readers see its messages at once."""
-        if self.broker_role is not BrokerRole.ASYNC_MASTER or self.switches:
+        if self.broker_role is not BrokerRole.ASYNC_MASTER or self.has_elections:
             return True
         if self.enable_slave_acting_master:
             return True
@@ -373,10 +373,10 @@ class ReplicationConfig:
     @property
     def sends_wait_for_replicas(self) -> bool:
         """Whether sends wait for replicas while this broker is the master: SYNC_MASTER, or
-        `switches`."""
-        return self.switches or self.broker_role is BrokerRole.SYNC_MASTER
+        `has_elections`."""
+        return self.has_elections or self.broker_role is BrokerRole.SYNC_MASTER
 
-    def contradiction(self, broker_id: int) -> str | None:
+    def find_contradiction(self, broker_id: int) -> str | None:
         """The first contradiction between these settings and `broker_id` (brokerId), as a sentence
         for the operator; None without a contradiction."""
         role = self.broker_role.value
@@ -393,7 +393,7 @@ class ReplicationConfig:
             return self._contradiction_of_elected()
         if broker_id == NO_ID_YET:
             return "brokerId=-1: only a controller gives ids (enableControllerMode=true)"
-        if self.switches:
+        if self.has_elections:
             return (
                 None
                 if broker_id
@@ -448,7 +448,7 @@ class ReplicationConfig:
             )
         return None
 
-    def remarks(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Warnings for the operator, a sentence each, about settings that are allowed but probably
         unintended; [] without any."""
         if self.lock_in_strict_mode and not self.enable_slave_acting_master:

@@ -19,7 +19,7 @@ from turbopump.engine.keys import (
     PORT,
     TEXT,
     Kind,
-    between,
+    integer_kind,
     key,
 )
 from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
@@ -28,8 +28,8 @@ from turbopump.net.transport.options import SERVER_TLS_KEYS
 from turbopump.net.wire.java_properties import (
     ConfigError,
     Property,
+    escape_unprintable,
     parse_properties,
-    printable,
 )
 
 BROKERS_MAX: Final = 64
@@ -126,7 +126,7 @@ class ContainerConfig(NodeConfig):
     )
     server_channel_max_idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
-        between(1, INT32_MAX // 1_000),
+        integer_kind(1, INT32_MAX // 1_000),
         120,
         "Seconds of silence after which a connection is closed.",
     )
@@ -145,7 +145,9 @@ class ContainerConfig(NodeConfig):
         of its brokers; empty if the container has no namesrvAddr."""
         if not self.namesrv_addr:
             return []
-        return [Property(name, text) for name, text in self.values().items() if name in SHARED]
+        return [
+            Property(name, text) for name, text in self.values_as_text().items() if name in SHARED
+        ]
 
 
 def broker_config(
@@ -168,17 +170,17 @@ def broker_config(
         )
     items += _broker_id_of_role(given)
     _check_replicas(given)
-    if _number(given, "haListenPort", 0) > 0:
-        port = _number(given, "listenPort", DEFAULT_BROKER_PORT)
+    if _read_number(given, "haListenPort", 0) > 0:
+        port = _read_number(given, "listenPort", DEFAULT_BROKER_PORT)
         items.append(Property("haListenPort", str(port + 1 if port > 0 else 0)))
     warnings: list[str] = []
     for item in container.name_server_properties:
         if given.get(item.key, item.value) != item.value:
-            own = printable(given[item.key][:PATH_MAX])
+            own = escape_unprintable(given[item.key][:PATH_MAX])
             warnings.append(f"{item.key}={own} does nothing: the container has {item.value}")
         items.append(item)
     config = BrokerConfig(path=path)
-    warnings += config.update(items)
+    warnings += config.update_keys(items)
     return config, warnings
 
 
@@ -190,7 +192,7 @@ def _broker_id_of_role(given: dict[str, str]) -> list[Property]:
         return []
     if given.get("brokerRole") != BrokerRole.SLAVE.name:
         return [Property("brokerId", "0")]
-    if _number(given, "brokerId", 0) <= 0:
+    if _read_number(given, "brokerId", 0) <= 0:
         raise AddRefused("slave broker id must be > 0")
     return []
 
@@ -199,17 +201,20 @@ def _check_replicas(given: dict[str, str]) -> None:
     """Raise AddRefused if totalReplicas, inSyncReplicas and minInSyncReplicas contradict each
     other."""
     total, in_sync, least = (
-        _number(given, name, 1) for name in ("totalReplicas", "inSyncReplicas", "minInSyncReplicas")
+        _read_number(given, name, 1)
+        for name in ("totalReplicas", "inSyncReplicas", "minInSyncReplicas")
     )
     if total < in_sync or total < least or in_sync < least:
         raise AddRefused("invalid replicas number")
 
 
-def _number(given: dict[str, str], name: str, default: int) -> int:
+def _read_number(given: dict[str, str], name: str, default: int) -> int:
     """The number in setting `name`, `default` without the setting; raises ConfigError like the key
     itself if the text is no number."""
     text = given.get(name, str(default))
     try:
         return int(text) if len(text) < 20 else default
     except ValueError:
-        raise ConfigError(f"{name}={printable(text[:100])}: expected a whole number") from None
+        raise ConfigError(
+            f"{name}={escape_unprintable(text[:100])}: expected a whole number"
+        ) from None

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from turbopump.broker.container.config import PATH_MAX, ContainerConfig
 from turbopump.engine.deferred import Deferred
-from turbopump.net.config.audit import audit, keys_of_update, no_state
+from turbopump.net.config.audit import audit_handlers, keys_of_update, no_state
 from turbopump.net.config.updates import update_config
 from turbopump.net.transport.dispatcher import REMARK_MAX, Dispatcher, Response
 from turbopump.net.transport.peer import Peer
@@ -26,7 +26,7 @@ from turbopump.net.wire.headers.admin import (
     GetBrokerConfigResponse,
     RemoveBrokerRequest,
 )
-from turbopump.net.wire.java_properties import Property, format_properties, printable
+from turbopump.net.wire.java_properties import Property, escape_unprintable, format_properties
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.topics import DataVersion
 
@@ -66,15 +66,15 @@ class ContainerRequests:
         """Add the handlers of 902, 903, 25 and 26, and the audit of changes, to `table`."""
         table.add(RequestCode.ADD_BROKER, self._add)
         table.add(RequestCode.REMOVE_BROKER, self._remove)
-        table.add(RequestCode.UPDATE_BROKER_CONFIG, self._update)
+        table.add(RequestCode.UPDATE_BROKER_CONFIG, self._update_config)
         table.add(RequestCode.GET_BROKER_CONFIG, self._get)
-        audit(
+        audit_handlers(
             table,
             {
                 RequestCode.ADD_BROKER: no_state,
                 RequestCode.REMOVE_BROKER: no_state,
                 RequestCode.UPDATE_BROKER_CONFIG: partial(
-                    keys_of_update, values=self.config.values
+                    keys_of_update, values=self.config.values_as_text
                 ),
             },
         )
@@ -112,17 +112,19 @@ class ContainerRequests:
 
         def answered(outcome: BrokerOutcome) -> Command:
             self.under_way -= 1
-            remark = None if outcome.remark is None else printable(outcome.remark)[:REMARK_MAX]
+            remark = (
+                None if outcome.remark is None else escape_unprintable(outcome.remark)[:REMARK_MAX]
+            )
             return new_response(request, outcome.code, remark)
 
         return begin().map(answered)
 
-    def _update(self, request: Command, peer: Peer, now_ms: int) -> Response:
+    def _update_config(self, request: Command, peer: Peer, now_ms: int) -> Response:
         """Handle 25: either all live keys take effect at once and are saved, or none."""
 
         def saved(error: OSError | None) -> OSError | None:
             if error is None:
-                self.version = self.version.next(now_ms)
+                self.version = self.version.next_version(now_ms)
             return error
 
         def save(changed: list[Property]) -> Deferred[OSError | None]:
@@ -132,6 +134,6 @@ class ContainerRequests:
 
     def _get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 26 with `key=value` lines; the version of the configuration is in the header."""
-        header = GetBrokerConfigResponse(bodies.dump(self.version.to_json()).decode())
-        body = format_properties(self.config.values()).encode()
+        header = GetBrokerConfigResponse(bodies.encode_json(self.version.to_json()).decode())
+        body = format_properties(self.config.values_as_text()).encode()
         return new_response(request, ResponseCode.SUCCESS, header=header, body=body)

@@ -59,14 +59,16 @@ class LocalMaster:
         """The master's address `host:port` for clients."""
         return self._node.address
 
-    def queues(self, topic: str) -> int:
+    def writable_queue_count(self, topic: str) -> int:
         """Number of the topic's queues that accept messages now; 0 if the master does not know the
         topic, is stopping, or is no longer a master."""
         broker = self._node.context
-        found = broker.topics.peek(topic)
+        found = broker.topics.peek_topic(topic)
         if found is None or broker.shutting_down or not broker.role.is_active_master:
             return 0
-        return found.write_queue_nums if found.perm & PERM_WRITE and broker.config.writable else 0
+        return (
+            found.write_queue_nums if found.perm & PERM_WRITE and broker.config.is_writable else 0
+        )
 
     def ask(self, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         """Run the master's handler of the request within this call. Resolves to its answer of any

@@ -123,7 +123,7 @@ class Members:
     def __iter__(self) -> Iterator[ContainerMember]:
         return iter(tuple(self._members))
 
-    def refusal(self, config: BrokerConfig, claims: Sequence[ExclusiveResource]) -> str:
+    def reason_to_refuse(self, config: BrokerConfig, claims: Sequence[ExclusiveResource]) -> str:
         """The reason why a broker with this configuration and these resources cannot be added, as a
         sentence; "" if it can. Nothing is added."""
         name = f"{config.broker_cluster_name}_{config.broker_name}_{config.broker_id}"
@@ -156,10 +156,10 @@ class Members:
         )
 
     def add(self, member: ContainerMember) -> None:
-        """Add a broker; its resources are not checked (see `refusal`)."""
+        """Add a broker; its resources are not checked (see `reason_to_refuse`)."""
         self._members.append(member)
 
-    def drop(self, member: ContainerMember) -> None:
+    def remove_member(self, member: ContainerMember) -> None:
         """Remove a broker that has stopped or did not start, which frees its resources. Raises
         ValueError if it is no member."""
         self._members.remove(member)
@@ -193,7 +193,7 @@ def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[ExclusiveRes
     ports = [(host, port, "port")]
     if config.vip_port_enable and port > VIP_DISTANCE:
         ports.append((host, port - VIP_DISTANCE, "the VIP port"))
-    if config.replication.replicates:
+    if config.replication.needs_replication:
         behind = port + 1 if port else 0
         ports.append((host, config.replication.ha_listen_port or behind, "the port of replicas"))
     if config.grpc_server_port != NO_GRPC:

@@ -3,7 +3,8 @@
 Owns start and stop of each, so that no broker takes another down. It must never know a broker's
 work: each is a whole node with its own store, disks, ports and tables.
 
-    its file -> broker_config -> Members.refusal -> BrokerNode.start -> serving -> BrokerNode.stop
+    its file -> broker_config -> Members.reason_to_refuse -> BrokerNode.start -> serving ->
+    BrokerNode.stop
 
 Tests: tests/unit/broker/container/test_members.py, tests/integration/broker/test_container.py
 """
@@ -50,7 +51,7 @@ from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import MAPPED_FILES_MIN, RealFiles
 from turbopump.engine.types import StoreError
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.transport.dispatcher import Dispatcher, one_line
 from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.server import Server
@@ -171,7 +172,7 @@ class ContainerNode:
         )
         self._server = Server(table, options, _now_ms)
         try:
-            await self._listen()
+            await self._open_ports()
             logger.info("container listens at %s", self._address)
             for path in config.broker_config_paths:
                 self.add(path)
@@ -179,7 +180,7 @@ class ContainerNode:
             await self.stop()
             raise
 
-    async def _listen(self) -> None:
+    async def _open_ports(self) -> None:
         """Open the ports and start the disk's thread. Raises StartError."""
         config = self._config
         host, vip = config.bind_address, config.vip_port_enable
@@ -235,7 +236,7 @@ class ContainerNode:
         files = SharedProcessFiles(lambda: len(list(self._members)))
         return BrokerNode(config, files=files, neighbours=neighbours)
 
-    def _masters(self) -> list[Neighbour]:
+    def _running_masters(self) -> list[Neighbour]:
         """Return the brokers of the container that are masters now, in the order in which they were
         added."""
         call_later = asyncio.get_running_loop().call_later
@@ -292,10 +293,14 @@ class ContainerNode:
         for warning in warnings:
             logger.warning("%s: %s", path, warning)
         claims = claims_of(config, folders)
-        refusal = "the container stops" if self._stopping else self._members.refusal(config, claims)
+        refusal = (
+            "the container stops"
+            if self._stopping
+            else self._members.reason_to_refuse(config, claims)
+        )
         if refusal:
             raise AddRefused(refusal)
-        member = ContainerMember(config, self._make(config, self._masters), claims)
+        member = ContainerMember(config, self._make(config, self._running_masters), claims)
         self._members.add(member)
         await self._start_member(member)
         return member.name, member.node.address
@@ -312,7 +317,7 @@ class ContainerNode:
             del self._starts[member]
             start.over.set()
         if reason:
-            self._members.drop(member)
+            self._members.remove_member(member)
             raise AddRefused(reason)
         member.state = LifeStage.SERVING
 
@@ -342,7 +347,7 @@ class ContainerNode:
         except Exception as error:
             logger.exception("broker %s did not stop in order", name)
             reason = f"{name} did not stop in order: {one_line(error)}"
-        self._members.drop(member)
+        self._members.remove_member(member)
         self._on_event(BrokerEvent("removed", name, reason))
         return reason
 
@@ -395,7 +400,7 @@ class ContainerNode:
             saved.resolve(None)
             return saved
         assert self._disk is not None, "the container is running"
-        work = partial(write_back, self._files, self._config.path, changed)
+        work = partial(save_changes, self._files, self._config.path, changed)
         self._disk.submit(work, saved.resolve)
         return saved
 
@@ -403,9 +408,9 @@ class ContainerNode:
         """Give all brokers, even running brokers, the container's namesrvAddr."""
         shared = self._config.name_server_properties
         for member in self._members if shared else ():
-            in_force = member.config.values()
+            in_force = member.config.values_as_text()
             if any(in_force[item.key] != item.value for item in shared):
-                member.config.update(shared)
+                member.config.update_keys(shared)
                 if member.state is LifeStage.SERVING:
                     member.node.context.save_config(())
 

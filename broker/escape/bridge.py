@@ -91,12 +91,14 @@ class SpecialTimerReceiver(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether `take` may be called now: the receiver has room for another timer."""
+        """Whether `take_timer_message` may be called now: the receiver has room for another
+        timer."""
 
     def handles_topic(self, topic: str) -> bool:
-        """Whether due timers for the topic are passed to `take` instead of being sent."""
+        """Whether due timers for the topic are passed to `take_timer_message` instead of being
+        sent."""
 
-    def take(self, message: NewMessage, left: Callable[[], None]) -> None:
+    def take_timer_message(self, message: NewMessage, left: Callable[[], None]) -> None:
         """Take the message of a due timer. `left` is called, possibly before this returns, once the
         timer need not be delivered again, or never if acting stops."""
 
@@ -146,7 +148,7 @@ class Escape:
         """Reason why the last message could not be sent; "" once a message has arrived after it."""
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether an acting replica may send due messages to other masters (enableRemoteEscape)."""
         return self._config.replication.enable_remote_escape
 
@@ -181,13 +183,13 @@ class Escape:
         properties = (
             _half_properties(message) if is_half else _undelayed_properties(message, due_ms)
         )
-        request = _send_request(message, properties, master, self._group)
+        request = _send_request(message, properties, master, self._producer_group)
         size = len(request.body)
         self._messages, self._bytes = self._messages + 1, self._bytes + size
-        group = properties.get(names.PGROUP) or self._group
+        group = properties.get(names.PGROUP) or self._producer_group
         arrival = partial(Arrival, master.address, group, key)
         answered = partial(self._on_response, home, master, arrival, size, failures, sent)
-        self._call(master.address, request, TIMEOUT_MS).then(answered)
+        self._send_request(master.address, request, TIMEOUT_MS).then(answered)
         return sent
 
     def ask(self, address: str, request: Command) -> Deferred[Command | str]:
@@ -203,10 +205,12 @@ class Escape:
             self._questions -= 1
             asked.resolve(response)
 
-        self._call(address, request, TIMEOUT_MS).then(answered)
+        self._send_request(address, request, TIMEOUT_MS).then(answered)
         return asked
 
-    def _call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
+    def _send_request(
+        self, address: str, request: Command, timeout_ms: int
+    ) -> Deferred[Command | str]:
         """Pass a request to the master at `address`: without a connection if it is in this process.
         Resolves to the answer or the reason why it is missing."""
         for one in self._neighbours():
@@ -215,7 +219,7 @@ class Escape:
         return self._remote(address, request, timeout_ms)
 
     @property
-    def _group(self) -> str:
+    def _producer_group(self) -> str:
         """The producer group of messages that name none (RocketMQ: getInnerProducerGroupName)."""
         return f"InnerProducerGroup_{self._config.broker_name}_{self._config.broker_id}"
 

@@ -83,11 +83,11 @@ class RetryWindow(Generic[K, A]):
         one.is_out = True
         sent = self._send(item, one.failures)
         if sent is None:
-            self.complete(item)
+            self.remove_item(item)
         else:
             sent.then(partial(self._on_sent, item, one))
 
-    def retry(self, most: int) -> bool:
+    def resend_failed(self, most: int) -> bool:
         """Send up to `most` failed items whose pause has ended; False if there are fewer, or no
         room for them."""
         now_ms, waiting = self._escape.steady_ms(), self._waiting
@@ -100,13 +100,13 @@ class RetryWindow(Generic[K, A]):
                 most -= 1
         return True
 
-    def is_out(self, item: K) -> bool:
+    def is_unanswered(self, item: K) -> bool:
         """Whether an item was sent and is not answered; False for a failed item in its pause, and
         once it is done."""
         one = self._open.get(item)
         return one is not None and one.is_out
 
-    def complete(self, item: K) -> None:
+    def remove_item(self, item: K) -> None:
         """Remove an item, if it is in the window; a later answer to it is ignored and `arrived` is
         not called."""
         self._open.pop(item, None)
@@ -124,12 +124,12 @@ class RetryWindow(Generic[K, A]):
         if arrival is None:
             self._begin_pause(item, one)
         else:
-            self.complete(item)
+            self.remove_item(item)
             self._arrived(item, arrival)
 
     def _begin_pause(self, item: K, one: _OpenItem) -> None:
-        """Begin the pause after which `retry` sends the item again; it doubles with each failure,
-        up to LAST_PAUSE_MS."""
+        """Begin the pause after which `resend_failed` sends the item again; it doubles with each
+        failure, up to LAST_PAUSE_MS."""
         pause_ms = min(FIRST_PAUSE_MS << min(one.failures, _DOUBLINGS_MAX), LAST_PAUSE_MS)
         one.failures, one.is_out = one.failures + 1, False
         again_ms = self._escape.steady_ms() + pause_ms

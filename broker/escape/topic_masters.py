@@ -16,7 +16,7 @@ from turbopump.net.routing.route_cache import CacheRules, RouteCache
 from turbopump.net.transport.calls import Call
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.route import MASTER_ID, TopicRouteData, bounded_queue_counts
 from turbopump.net.wire.topics import PERM_WRITE
@@ -58,7 +58,7 @@ class Neighbour(Protocol):
     def address(self) -> str:
         """The address for clients, `host:port`."""
 
-    def queues(self, topic: str) -> int:
+    def writable_queue_count(self, topic: str) -> int:
         """Return the number of the topic's queues at this master that take messages now; 0 for an
         unknown topic, or if the broker is no longer a master."""
 
@@ -71,7 +71,7 @@ def local_master_of(neighbours: Sequence[Neighbour], topic: str, own_name: str) 
     """Return the first master of another group in this process that takes messages of the topic
     (RocketMQ: BrokerContainer.peekMasterBroker, which ignores the topic)."""
     for one in neighbours:
-        if one.name != own_name and (count := one.queues(topic)) > 0:
+        if one.name != own_name and (count := one.writable_queue_count(topic)) > 0:
             return Master(one.name, one.address, count)
     return None
 
@@ -96,7 +96,7 @@ class TopicMasters:
         def query(
             topic: str, _former: tuple[Master, ...] | None
         ) -> Deferred[tuple[Master, ...] | Absent]:
-            route = queries.route(GetRouteInfoRequest(topic, accept_standard_json_only=True))
+            route = queries.query_route(GetRouteInfoRequest(topic, accept_standard_json_only=True))
             return route.map(read)
 
         def read(route: TopicRouteData | Absent) -> tuple[Master, ...] | Absent:
@@ -112,7 +112,7 @@ class TopicMasters:
         """Return the known masters of other groups, sorted by name, and request an unknown or old
         route; () if there is no such master, None before any name server has answered. Never waits.
         """
-        found = self._cache.look_up(topic)
+        found = self._cache.current_answer(topic)
         if isinstance(found, Absent):
             return () if found.is_certain else None
         return found
@@ -146,7 +146,7 @@ def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
 def _is_address(text: str) -> bool:
     """Whether the text is a `host:port` of a legal length."""
     try:
-        split(text)
+        split_host_port(text)
     except ValueError:
         return False
     return check_lengths(brokerAddr=text) is None

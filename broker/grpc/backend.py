@@ -81,11 +81,11 @@ class BrokerRequestBackend:
         """Run `work` after `delay_ms`, unless the returned Timer is cancelled."""
         return self._call_later(delay_ms, work)
 
-    def work(self, host: bytes, steps: Steps[None]) -> None:
+    def run_steps(self, host: bytes, steps: Steps[None]) -> None:
         """Begin to run steps of some milliseconds each, over turns of the loop; all steps of a
         `host` (packed address) run one after another. An exception of a step is logged and ends the
         steps."""
-        self._turns.work(host, logged_steps(steps))
+        self._turns.run_steps(host, logged_steps(steps))
 
     def resolve_names(
         self,
@@ -110,7 +110,7 @@ class BrokerRequestBackend:
             raise RpcRefused(Code.TOPIC_NOT_FOUND, text)
         return {self._broker.config.broker_name: topic}
 
-    def group(self, name: str) -> SubscriptionGroupConfig | None:
+    def group_config(self, name: str) -> SubscriptionGroupConfig | None:
         """Return the configuration of group `name`; a missing group is created now if
         autoCreateSubscriptionGroup allows it, or its name begins with CID_RMQ_SYS_. None if it is
         missing and not created, also because its name is illegal or the table is full."""
@@ -124,7 +124,7 @@ class BrokerRequestBackend:
         """Whether `broker_name` is this broker's name."""
         return broker_name == self._broker.config.broker_name
 
-    def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
+    def choose_queue(self, topic: str, message_group: str | None) -> tuple[str, int]:
         """Return (this broker's name, queue id) for a send: the same queue for equal message
         groups, while the number of queues stays; without a message group ANY_QUEUE, so that the
         send handler chooses the queue. Raises RpcRefused if the topic has no writable queue or does
@@ -141,7 +141,7 @@ class BrokerRequestBackend:
         the topic."""
         return self._broker.config.broker_name
 
-    def ask(
+    def execute_request(
         self, _broker_name: str, request: Command, peer: Peer, done: Done, _wait_ms: int = 0
     ) -> None:
         """Have a request served by the handlers of remoting as if `peer` had sent it; `done` gets
@@ -157,7 +157,7 @@ class BrokerRequestBackend:
                 return
         response = self._table.dispatch(request, peer, self.now_ms())
         if isinstance(response, Generator):
-            self._turns.work(peer.host, response).then(lambda found: _pass_answer(found, done))
+            self._turns.run_steps(peer.host, response).then(lambda found: _pass_answer(found, done))
         else:
             _pass_answer(response, done)
 
@@ -218,7 +218,9 @@ class BrokerRequestBackend:
     def register_client(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """Send the client's heartbeat to the handler of HEART_BEAT, as clients of remoting do;
         `done` gets the response."""
-        self.ask("", new_request(RequestCode.HEART_BEAT, body=data.encode()), peer, done)
+        self.execute_request(
+            "", new_request(RequestCode.HEART_BEAT, body=data.encode()), peer, done
+        )
 
     def unregister_client(self, client_id: str, group: str, peer: Peer) -> None:
         """Remove the client from the consumer group now; without a group nothing happens, because a
@@ -226,7 +228,7 @@ class BrokerRequestBackend:
         if group:
             header = UnregisterClientRequest(client_id, consumer_group=group)
             request = new_request(RequestCode.UNREGISTER_CLIENT, header)
-            self.ask("", request, peer, lambda response: None)
+            self.execute_request("", request, peer, lambda response: None)
 
 
 def _pass_answer(response: Response, done: Done) -> None:

@@ -23,9 +23,9 @@ then all are forgotten and checked again."""
 
 
 class SimpleCalls:
-    """Decides about gRPC calls that native code may serve without the service: `place` for sends
-    and `may_ack` for acknowledgements, as GrpcLane calls them, with names as ASCII bytes. Loop
-    thread only."""
+    """Decides about gRPC calls that native code may serve without the service: `find_native_lane`
+    for sends and `may_ack` for acknowledgements, as GrpcLane calls them, with names as ASCII bytes.
+    Loop thread only."""
 
     def __init__(self, broker: BrokerContext, service: Messaging) -> None:
         self._broker = broker
@@ -57,7 +57,9 @@ class SimpleCalls:
         self._pairs.add((group, topic))
         return True
 
-    def place(self, topic: bytes, client_id: bytes) -> tuple[Lane, int, bytes | None] | None:
+    def find_native_lane(
+        self, topic: bytes, client_id: bytes
+    ) -> tuple[Lane, int, bytes | None] | None:
         """Return (lane, queue id, the client's packed host or None if it has no settings) for a
         native send to the topic, with a random queue. None if the service has to handle the call: a
         system topic, an unknown or unwritable topic, a type besides NORMAL and MIXED, or a replica.

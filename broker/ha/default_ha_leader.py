@@ -9,7 +9,7 @@ from collections.abc import Callable
 from turbopump.broker.ha.leader import MasterTerm, MasterTermDeps, ReplicaLink
 from turbopump.broker.replication import LeaderStatus, ReplicaStatus, ReplicationLag
 from turbopump.engine.types import LogOffset
-from turbopump.net.ha.acks import Mode, needed
+from turbopump.net.ha.acks import Mode, copies_needed
 from turbopump.net.ha.actions import Acked
 from turbopump.net.ha.default_ha import DefaultHaGroup, DefaultHaPrimary
 from turbopump.net.ha.primary import MasterSide
@@ -31,7 +31,7 @@ class DefaultHaLeader(MasterTerm):
         # Called after each commit; without a controller the count changes nothing.
         if self.rules.mode is Mode.PLAIN:
             return self.rules.in_sync_replicas
-        return needed(self.rules, self.group.in_sync_count(self._log.end))
+        return copies_needed(self.rules, self.group.in_sync_count(self._log.end))
 
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
         """Return the replicas, without a SyncStateSet; see MasterTerm."""
@@ -50,7 +50,7 @@ class DefaultHaLeader(MasterTerm):
         )
         return LeaderStatus(replicas)
 
-    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+    def _make_machine(self, connection: int, now_ms: int) -> MasterSide:
         """Make the state machine of a replica's new connection, and begin to measure the replica's
         lag."""
         self._behind[connection] = ReplicationLag(now_ms)
@@ -71,6 +71,6 @@ class DefaultHaLeader(MasterTerm):
         for behind in self._behind.values():
             behind.on_tick(self._log.end, now_ms)
 
-    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+    def _confirmed_end(self, log_end: LogOffset) -> LogOffset:
         """Return `log_end`: readers need not wait for replicas."""
         return log_end

@@ -96,9 +96,9 @@ class Follower:
         machine = self.machine
         is_new = address != machine.address
         if isinstance(machine, Replica):
-            self._do(machine.follow(address, epoch, now_ms), now_ms)
+            self._execute_or_keep(machine.follow(address, epoch, now_ms), now_ms)
         else:
-            self._do(machine.follow(address, now_ms), now_ms)
+            self._execute_or_keep(machine.follow(address, now_ms), now_ms)
         self._lost = self._lost and not is_new
 
     def shutdown(self, now_ms: int) -> None:
@@ -106,7 +106,7 @@ class Follower:
         not changed."""
         self._recording = False
         self._kept.clear()
-        self._do(self.machine.shutdown(), now_ms)
+        self._execute_or_keep(self.machine.shutdown(), now_ms)
         if self._on_flushed in self._log.on_flushed:
             self._log.on_flushed.remove(self._on_flushed)
 
@@ -130,51 +130,51 @@ class Follower:
         if connection != self.connection:
             return
         if self._waiting:
-            self._cut()
-            self._do(
+            self._close_connection()
+            self._execute_or_keep(
                 self.machine.on_closed("the master sent bytes before the handshake", now_ms), now_ms
             )
             return
-        self.rate.add(len(data), now_ms)
+        self.rate.count_bytes(len(data), now_ms)
         taken = 0
         if not (self._recording or self._blocked):
             self._now_ms = now_ms
-            taken = self._take(data, now_ms)
+            taken = self._take_plain_frames(data, now_ms)
         if connection == self.connection and (taken < len(data) or not taken):
             rest = memoryview(data)[taken:]
-            self._do(self.machine.on_bytes(rest, now_ms, taken=taken), now_ms)
+            self._execute_or_keep(self.machine.on_bytes(rest, now_ms, taken=taken), now_ms)
 
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
         """Handle a closed connection, or a failed attempt to make one; the next attempt begins at a
         later `on_tick`. `reason` is for the log and the status."""
         if connection == self.connection:
             self._forget_connection()
-            self._do(self.machine.on_closed(reason, now_ms), now_ms)
+            self._execute_or_keep(self.machine.on_closed(reason, now_ms), now_ms)
 
     def on_tick(self, now_ms: int) -> None:
         """Connect again, send heartbeats, resume paused reading, and leave the master if the log
         failed; to be called several times a second."""
         if self.connection is not None and self._log.failed is not None:
             logger.error("left the master, because the log failed: %s", self._log.failed)
-            self._cut()
-            self._do(self.machine.on_closed(FAILED, now_ms), now_ms)
+            self._close_connection()
+            self._execute_or_keep(self.machine.on_closed(FAILED, now_ms), now_ms)
         self._now_ms = now_ms
         if self._blocked:
-            self._unblock()
-        self._resume()
+            self._execute_kept_actions()
+        self._resume_reading()
         machine = self.machine
         if isinstance(machine, Replica) and self._is_counted():
-            self._do(machine.on_counted(now_ms), now_ms)
-        self._do(machine.on_tick(now_ms), now_ms)
+            self._execute_or_keep(machine.on_counted(now_ms), now_ms)
+        self._execute_or_keep(machine.on_tick(now_ms), now_ms)
 
     # Internals
 
-    def _take(self, data: Buffer, now_ms: int) -> int:
+    def _take_plain_frames(self, data: Buffer, now_ms: int) -> int:
         """Append, confirm and acknowledge the plain frames at the beginning of a read, natively if
         possible. Return their size in bytes."""
         machine = self.machine
         frames, before = machine.frames, machine.frames.confirm_offset
-        taken = machine.take(data, now_ms)
+        taken = machine.take_plain_frames(data, now_ms)
         if not taken:
             return 0
         confirmed, is_all = LogOffset(frames.confirm_offset), taken == len(data)
@@ -184,17 +184,17 @@ class Follower:
             frames.drop()
             if confirmed > before:
                 actions.append(Confirm(confirmed))
-            if is_all and (report := machine.report(now_ms)):
+            if is_all and (report := machine.due_report(now_ms)):
                 actions.append(Send(report))
-            self._do(actions, now_ms)
+            self._execute_or_keep(actions, now_ms)
             return taken
         if confirmed > before:
             try:
                 self._log.confirm_to(confirmed, self._wall_ms())
             except (StoreError, OSError) as error:
-                self._go_on(self._failed("Confirm", error))
+                self._execute_waiting(self._close_after_failure("Confirm", error))
                 return taken
-        if is_all and self.connection is not None and (report := machine.report(now_ms)):
+        if is_all and self.connection is not None and (report := machine.due_report(now_ms)):
             self._transport.send(self.connection, [report])
         if grew:
             self._after_append(now_ms)
@@ -207,22 +207,22 @@ class Follower:
             return
         if error is not None:
             logger.error("this broker cannot follow a master, the log is not ready: %s", error)
-            self._cut()
-            self._do(self.machine.on_closed(str(error), self._now_ms), self._now_ms)
+            self._close_connection()
+            self._execute_or_keep(self.machine.on_closed(str(error), self._now_ms), self._now_ms)
         elif self._waits_for_disk and self._log.flushed < self._log.end:
             self._syncing = True
             self._log.sync(self._wall_ms())
         else:
-            self._attach(self._now_ms)
+            self._begin_handshake(self._now_ms)
 
-    def _attach(self, now_ms: int) -> None:
+    def _begin_handshake(self, now_ms: int) -> None:
         """Begin the handshake on the connection, because the log is ready."""
         self._waiting = self._syncing = False
         machine = self.machine
         if isinstance(machine, Replica):
-            self._do(machine.on_connected(self._log_state(), now_ms), now_ms)
+            self._execute_or_keep(machine.on_connected(self._log_state(), now_ms), now_ms)
         else:
-            self._do(machine.on_connected(self._log.end, now_ms), now_ms)
+            self._execute_or_keep(machine.on_connected(self._log.end, now_ms), now_ms)
 
     def _after_append(self, now_ms: int) -> None:
         """After an append: begin a sync if acknowledgements wait for it, let readers read in
@@ -234,22 +234,22 @@ class Follower:
             self._log.confirm_to(self._log.end, self._wall_ms())
         if self._log.is_slow:
             # More bytes would make the kernel stop the only thread at a page fault.
-            self._pause()
+            self._pause_reading()
 
-    def _pause(self) -> None:
+    def _pause_reading(self) -> None:
         """Pause reading from the connection."""
         if self.connection is not None and not self._paused:
             self._paused = True
-            self._transport.pause(self.connection, True)
+            self._transport.set_paused(self.connection, True)
 
-    def _resume(self) -> None:
+    def _resume_reading(self) -> None:
         """Resume reading from the connection, unless disk work is in progress or the disk is
         slow."""
         if self._recording or self._log.is_slow:
             return
         if self._paused and self.connection is not None:
             self._paused = False
-            self._transport.pause(self.connection, False)
+            self._transport.set_paused(self.connection, False)
 
     def _on_flushed(self, log_end: LogOffset) -> None:
         """Handle that the log is durable up to `log_end`: attach, or acknowledge bytes."""
@@ -258,13 +258,13 @@ class Follower:
             return
         if self._syncing:
             if log_end >= self._log.end:
-                self._attach(now_ms)
+                self._begin_handshake(now_ms)
             else:
                 self._log.sync(self._wall_ms())
         elif not self._waiting:
-            self._do(self.machine.on_durable(log_end, now_ms), now_ms)
+            self._execute_or_keep(self.machine.on_durable(log_end, now_ms), now_ms)
 
-    def _do(self, actions: list[Action], now_ms: int) -> None:
+    def _execute_or_keep(self, actions: list[Action], now_ms: int) -> None:
         """Execute the machine's actions now, or keep them in order while disk work is in progress
         or bytes have no file."""
         self._now_ms = now_ms
@@ -272,11 +272,11 @@ class Follower:
             # the kept actions belong to an earlier connection
             self._blocked, self._kept = False, deque()
         if self._recording or self._blocked:
-            self._kept.extend(_copied(_without_repeats(actions)))
+            self._kept.extend(_copy_actions(_without_repeats(actions)))
             return
-        self._go_on(deque(_without_repeats(actions)))
+        self._execute_waiting(deque(_without_repeats(actions)))
 
-    def _go_on(self, waiting: deque[Action]) -> None:
+    def _execute_waiting(self, waiting: deque[Action]) -> None:
         """Execute actions, up to the first that needs a disk thread."""
         now_ms = self._now_ms
         while waiting:
@@ -288,8 +288,8 @@ class Follower:
                         waiting.appendleft(action)  # again once the log begins there
                     if not pending.done:
                         self._recording = True
-                        self._kept = deque(_copied(waiting))
-                        self._pause()
+                        self._kept = deque(_copy_actions(waiting))
+                        self._pause_reading()
                         pending.then(partial(self._on_disk_done, action))
                         break
                     if pending.value is not None:
@@ -300,13 +300,13 @@ class Follower:
                     self._append(action, waiting)
                     if self._log.is_blocked:
                         self._blocked = True
-                        self._kept = deque(_copied(waiting))
-                        self._pause()
+                        self._kept = deque(_copy_actions(waiting))
+                        self._pause_reading()
                         break
                     continue
-                self._execute(action, now_ms)
+                self._execute_action(action, now_ms)
             except (StoreError, OSError) as error:
-                waiting = self._failed(type(action).__name__, error)
+                waiting = self._close_after_failure(type(action).__name__, error)
         if self._grew:
             self._grew = False
             self._after_append(now_ms)
@@ -316,17 +316,17 @@ class Follower:
         log = self._log
         match action:
             case RecordEpochs(epochs):
-                return log.record(epochs)
+                return log.record_epochs(epochs)
             case Truncate(log_end):
                 logger.warning("cutting the log from %d to %d", log.end, log_end)
-                return log.truncating(log_end, self._wall_ms())
+                return log.begin_truncation(log_end, self._wall_ms())
             case Restart():
                 logger.warning(
                     "the log up to %d is removed and copied again from the master", log.end
                 )
-                return log.restarting()
-            case Append(log_offset) if log.begins_at(log_offset):
-                return log.beginning(log_offset)
+                return log.begin_restart()
+            case Append(log_offset) if log.needs_begin_at(log_offset):
+                return log.begin_log_at(log_offset)
         return None
 
     def _actions_after(self, action: Action) -> list[Action]:
@@ -345,31 +345,31 @@ class Follower:
         self._recording = False
         waiting, self._kept = self._kept, deque()
         if error is not None:
-            waiting = self._failed(type(action).__name__, error)
+            waiting = self._close_after_failure(type(action).__name__, error)
         else:
             waiting.extendleft(reversed(self._actions_after(action)))
-        self._go_on(waiting)
-        self._resume()
+        self._execute_waiting(waiting)
+        self._resume_reading()
 
-    def _unblock(self) -> None:
+    def _execute_kept_actions(self) -> None:
         """Execute the kept actions once there is a log file for the bytes before them."""
         before = self._log.end
         try:
-            self._log.go_on(self._wall_ms())
+            self._log.write_waiting_bytes(self._wall_ms())
         except (StoreError, OSError) as error:
-            self._go_on(self._failed("Append", error))
+            self._execute_waiting(self._close_after_failure("Append", error))
             return
         self._grew = self._grew or self._log.end > before
         waiting: deque[Action] = deque()
         if not self._log.is_blocked:
             waiting, self._kept, self._blocked = self._kept, waiting, False
-        self._go_on(waiting)
+        self._execute_waiting(waiting)
 
-    def _failed(self, what: str, error: StoreError | OSError) -> deque[Action]:
+    def _close_after_failure(self, what: str, error: StoreError | OSError) -> deque[Action]:
         """Close the connection after the action `what` failed; return the machine's actions, which
         replace all others."""
         logger.error("replication stops, because %s failed: %s", what, error)
-        self._cut()
+        self._close_connection()
         machine, now_ms = self.machine, self._now_ms
         # A connection that was to be made meanwhile is dropped.
         return deque(machine.on_failed(str(error), now_ms) or machine.on_closed(str(error), now_ms))
@@ -385,7 +385,7 @@ class Follower:
         self._log.append(action.log_offset, action.data, self._wall_ms(), more)
         self._grew = self._grew or self._log.end > before
 
-    def _execute(self, action: Action, now_ms: int) -> None:
+    def _execute_action(self, action: Action, now_ms: int) -> None:
         """Execute an action that needs no disk thread and is no append."""
         log = self._log
         match action:
@@ -395,7 +395,7 @@ class Follower:
             case Confirm(log_offset):
                 log.confirm_to(log_offset, self._wall_ms())
             case Connect(address):
-                self._cut()
+                self._close_connection()
                 if log.failed is not None:
                     self.machine.on_closed(FAILED, now_ms)
                 else:
@@ -403,11 +403,11 @@ class Follower:
             case Close(reason):
                 if self.connection is not None:
                     logger.info("the connection to the master is closed: %s", reason)
-                self._cut()
+                self._close_connection()
             case _:
                 raise AssertionError(f"a replica has no action {action}")
 
-    def _cut(self) -> None:
+    def _close_connection(self) -> None:
         """Close the connection, if there is one."""
         connection = self._forget_connection()
         if connection is not None:
@@ -425,11 +425,13 @@ class Follower:
     def _log_state(self) -> LogState:
         """The state of the log that the machine needs for a handshake."""
         log = self._log
-        return LogState(log.min, log.end, log.confirm, log.epochs, log.believed_end, log.is_counted)
+        return LogState(
+            log.min, log.end, log.confirm, log.epochs, log.believed_end, log.has_queue_counts
+        )
 
     def _is_counted(self) -> bool:
         """Whether the log has queue counts, and no action on it is pending."""
-        return self._log.is_counted and not (self._recording or self._blocked)
+        return self._log.has_queue_counts and not (self._recording or self._blocked)
 
 
 def _without_repeats(actions: list[Action]) -> list[Action]:
@@ -442,7 +444,7 @@ def _without_repeats(actions: list[Action]) -> list[Action]:
     return [action for place, action in enumerate(actions) if place not in early]
 
 
-def _copied(actions: Iterable[Action]) -> list[Action]:
+def _copy_actions(actions: Iterable[Action]) -> list[Action]:
     """Copy the bytes of actions to be kept: their buffer is reused."""
     return [
         replace(one, data=bytes(one.data)) if isinstance(one, Append) else one for one in actions

@@ -35,7 +35,7 @@ from turbopump.broker.ha.ports import (
 )
 from turbopump.broker.replication import ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.types import Buffer, LogOffset, PutStatus, StoreError
-from turbopump.net.ha.acks import AckRules, Copies, needed, safe_end
+from turbopump.net.ha.acks import AckRules, Copies, copies_needed, safe_end
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
 from turbopump.net.ha.primary import MasterSide, PrimaryConnection, PrimaryOptions
 from turbopump.net.ha.replica import State
@@ -117,7 +117,7 @@ class MasterTerm(ABC):
         self.links: dict[int, ReplicaLink] = {}
         """The replicas' open connections by number, the oldest first."""
         self.has_ended = False
-        """Whether `end` was called."""
+        """Whether `end_term` was called."""
         self._log = log
         self._transport = deps.transport
         self._copies = copies
@@ -127,7 +127,7 @@ class MasterTerm(ABC):
         """The different numbers of copies that sends of this term needed."""
         self._now_ms = now_ms
         self._quota_at_ms = now_ms
-        self._withhold()
+        self._fail_pending_sends()
         log.pending.replica_wait_ms = options.slave_timeout_ms
         self._release_sends()
         if options.counts_durable:
@@ -141,17 +141,17 @@ class MasterTerm(ABC):
         `acks.ALL` (-1) for every member of the set; None: there are not enough replicas, and the
         message is refused (IN_SYNC_REPLICAS_NOT_ENOUGH)."""
 
-    def lapse(self) -> None:
+    def on_lease_ended(self) -> None:
         """Handle the end of the lease: pending sends are answered SERVICE_NOT_AVAILABLE now,
-        because their outcome is unknown, and no send is acknowledged until `renew`; connections and
-        the term go on."""
+        because their outcome is unknown, and no send is acknowledged until `on_lease_granted`;
+        connections and the term go on."""
         if not self.has_ended:
-            self._withhold()
+            self._fail_pending_sends()
 
-    def renew(self) -> None:
+    def on_lease_granted(self) -> None:
         """Handle a new lease, or the first one: readers and sends are released as far as the
         replicas' acknowledgements allow."""
-        self._settle()
+        self._confirm_then_release()
 
     def reconfigure(self, rules: AckRules, options: LeaderOptions) -> None:
         """Use other rules and limits; pending sends keep their number of copies, and open
@@ -167,7 +167,7 @@ class MasterTerm(ABC):
         be called once for all appends of a turn of the loop."""
         self._now_ms = now_ms
         if not self.has_ended:
-            self._settle()
+            self._confirm_then_release()
             self._pump_all(now_ms)
 
     # Events of the transport; events of an earlier connection are ignored
@@ -186,8 +186,10 @@ class MasterTerm(ABC):
             if oldest is None:
                 self._transport.close(connection)
                 return
-            self._do(oldest, oldest.machine.close("a new connection needs its place"), now_ms)
-        link = ReplicaLink(connection, self._machine(connection, now_ms))
+            self._execute_actions(
+                oldest, oldest.machine.close("a new connection needs its place"), now_ms
+            )
+        link = ReplicaLink(connection, self._make_machine(connection, now_ms))
         link.machine.quota = self.options.max_ha_transfer_byte_in_second
         self.links[connection] = link
 
@@ -196,15 +198,15 @@ class MasterTerm(ABC):
         readers that waited for them. The buffer of `data` may be reused after the call."""
         link = self.links.get(connection)
         if link is not None:
-            self._do(link, link.machine.on_bytes(data, now_ms), now_ms)
-            if self._settle():
+            self._execute_actions(link, link.machine.on_bytes(data, now_ms), now_ms)
+            if self._confirm_then_release():
                 self._pump_all(now_ms)  # readers of replicas are woken, too
 
     def on_writable(self, connection: int, now_ms: int) -> None:
         """Resume sending to a replica whose connection takes more bytes."""
         link = self.links.get(connection)
         if link is not None:
-            self._do(link, link.machine.on_writable(True, now_ms), now_ms)
+            self._execute_actions(link, link.machine.on_writable(True, now_ms), now_ms)
 
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
         """Remove a replica's connection that the peer or the network closed; `reason` is
@@ -212,8 +214,8 @@ class MasterTerm(ABC):
         link = self.links.get(connection)
         if link is not None:
             link.machine.close(reason)
-            self._forget(link, reason, now_ms)
-            self._settle()
+            self._remove_link(link, reason, now_ms)
+            self._confirm_then_release()
 
     def on_tick(self, now_ms: int) -> None:
         """Send heartbeats, close silent connections, grant the next second's byte quota, and
@@ -223,17 +225,17 @@ class MasterTerm(ABC):
             return
         if self._log.damage is not None:
             for link in list(self.links.values()):
-                self._do(link, link.machine.close("the log is damaged"), now_ms)
+                self._execute_actions(link, link.machine.close("the log is damaged"), now_ms)
         if now_ms - self._quota_at_ms >= QUOTA_MS:
             self._quota_at_ms = now_ms
             for link in self.links.values():
                 link.machine.quota = self.options.max_ha_transfer_byte_in_second
         for link in list(self.links.values()):
-            self._do(link, link.machine.on_tick(now_ms), now_ms)
+            self._execute_actions(link, link.machine.on_tick(now_ms), now_ms)
         self._on_protocol_tick(now_ms)
-        self._settle()
+        self._confirm_then_release()
 
-    def end(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
+    def end_term(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
         """End the term for good: all connections are cut, then pending sends are answered `status`;
         a second call has no effect."""
         if self.has_ended:
@@ -244,9 +246,9 @@ class MasterTerm(ABC):
         for link in self.links.values():
             link.machine.close("this broker's leadership ended")
             self._transport.close(link.connection)
-            self._log.release(link.connection)
+            self._log.unprotect_files(link.connection)
         self.links.clear()
-        self._withhold(status)
+        self._fail_pending_sends(status)
 
     @abstractmethod
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
@@ -256,7 +258,7 @@ class MasterTerm(ABC):
     # Methods of a protocol
 
     @abstractmethod
-    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+    def _make_machine(self, connection: int, now_ms: int) -> MasterSide:
         """Make the state machine of a replica's new connection."""
 
     @abstractmethod
@@ -272,7 +274,7 @@ class MasterTerm(ABC):
         """Do the periodic work of the protocol."""
 
     @abstractmethod
-    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+    def _confirmed_end(self, log_end: LogOffset) -> LogOffset:
         """Return confirmOffset for a log of which the part up to `log_end` counts as written."""
 
     # Internals
@@ -284,15 +286,15 @@ class MasterTerm(ABC):
     def _pump_all(self, now_ms: int) -> None:
         """Send the log's growth to all replicas."""
         for link in list(self.links.values()):
-            self._do(link, link.machine.pump(now_ms), now_ms)
+            self._execute_actions(link, link.machine.send_available(now_ms), now_ms)
 
-    def _settle(self) -> bool:
+    def _confirm_then_release(self) -> bool:
         """Move confirmOffset, then acknowledge sends, so that a sender that reads back its message
         finds it. Return whether confirmOffset moved."""
         if self.has_ended:
             return False
         log = self._log
-        confirmed = self._confirmed(log.flushed if self.options.counts_durable else log.end)
+        confirmed = self._confirmed_end(log.flushed if self.options.counts_durable else log.end)
         moved = confirmed > log.confirm and log.confirm_to(confirmed, self._wall_ms())
         self._release_sends()
         return moved and not self.has_ended
@@ -312,12 +314,12 @@ class MasterTerm(ABC):
                 return
             pending.replicated_to(each, safe_end(self._copies, each, least) if holds else -1)
 
-    def _withhold(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
+    def _fail_pending_sends(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
         """Fail pending sends with `status`; no send is acknowledged until copies are reported
         again."""
         self._log.pending.withhold(status)
 
-    def _do(self, link: ReplicaLink, actions: list[Action], now_ms: int) -> None:
+    def _execute_actions(self, link: ReplicaLink, actions: list[Action], now_ms: int) -> None:
         """Execute the actions of a connection's machine; of several acknowledgements in a read only
         the last one counts."""
         self._now_ms = now_ms
@@ -333,39 +335,39 @@ class MasterTerm(ABC):
                     try:
                         views = self._log.view(log_offset, size)
                     except (StoreError, OSError) as error:
-                        self._cut(link, f"the log cannot be read: {error}", now_ms)
+                        self._close_link(link, f"the log cannot be read: {error}", now_ms)
                         return
                     buffers += [header, *views]
-                    link.rate.add(size, now_ms)
+                    link.rate.count_bytes(size, now_ms)
                 case Acked():
                     acked = action
                 case Close(reason):
-                    self._cut(link, reason, now_ms)
+                    self._close_link(link, reason, now_ms)
                     return
                 case _:
                     raise AssertionError(f"a master has no action {action}")
         if acked is not None:
-            self._log.hold(link.connection, acked.log_offset)
+            self._log.protect_files(link.connection, acked.log_offset)
             self._on_acked(link, acked, now_ms)
         if buffers and not self._transport.send(link.connection, buffers):
-            self._do(link, link.machine.on_writable(False, now_ms), now_ms)
+            self._execute_actions(link, link.machine.on_writable(False, now_ms), now_ms)
 
     def _note_handshake(self, link: ReplicaLink, now_ms: int) -> str:
         """Handle a replica's handshake, if it just came; return why it is refused, or ""."""
         return ""
 
-    def _cut(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
+    def _close_link(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
         """Close a replica's connection; `reason` is logged."""
         link.machine.close(reason)
         self._transport.close(link.connection)
-        self._forget(link, reason, now_ms)
+        self._remove_link(link, reason, now_ms)
 
-    def _forget(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
+    def _remove_link(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
         """Remove a replica's connection, if it is not removed yet; the log files that it needs are
         no longer protected."""
         if self.links.pop(link.connection, None) is not None:
             logger.info("replica %s: connection closed, %s", link.broker_id, reason)
-            self._log.release(link.connection)
+            self._log.unprotect_files(link.connection)
             self._on_gone(link, now_ms)
 
 
@@ -397,15 +399,15 @@ class Leader(MasterTerm):
 
     def copies_needed(self) -> int | None:
         """Return the number of copies by the present size of the SyncStateSet; see MasterTerm."""
-        return needed(self.rules, self.sync.in_sync_count)
+        return copies_needed(self.rules, self.sync.in_sync_count)
 
     def on_set(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
         """Use the controller's set, from a notice (1008) or an answer (1004), and release sends
         that its members allow; a set that is not newer than the present one is ignored."""
         self._now_ms = now_ms
         if not self.has_ended:
-            self._agree(members, set_epoch, now_ms)
-            self._settle()
+            self._adopt_sync_set(members, set_epoch, now_ms)
+            self._confirm_then_release()
 
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
         """Return the replicas and the SyncStateSet; see MasterTerm."""
@@ -425,7 +427,7 @@ class Leader(MasterTerm):
         )
         return LeaderStatus(replicas, sync.members, sync.set_epoch)
 
-    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+    def _make_machine(self, connection: int, now_ms: int) -> MasterSide:
         """Make the state machine of a replica's new connection."""
         return PrimaryConnection(self.options.primary, self._log, now_ms)
 
@@ -443,7 +445,7 @@ class Leader(MasterTerm):
         for other in list(self.links.values()):
             if other is not link and other.broker_id == replica.broker_id:
                 # Its replica left it; acknowledgements there no longer count.
-                self._do(
+                self._execute_actions(
                     other, other.machine.close("its replica opened another connection"), now_ms
                 )
         self.sync.on_connected(replica.broker_id, link.connection, replica.async_learner, now_ms)
@@ -463,7 +465,7 @@ class Leader(MasterTerm):
         """Let the SyncStateSet propose to remove slow members."""
         self._propose(self.sync.on_tick(now_ms))
 
-    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+    def _confirmed_end(self, log_end: LogOffset) -> LogOffset:
         """Return confirmOffset by the SyncStateSet; before the first lease it stays as it was."""
         self.sync.on_log(log_end)
         # Before its first lease another master may be elected that lacks messages of this one.
@@ -476,7 +478,7 @@ class Leader(MasterTerm):
             response = self._alterations.propose(proposal)
             response.then(partial(self._on_response, proposal.number))
 
-    def _agree(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
+    def _adopt_sync_set(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
         """Use a SyncStateSet that the controller has agreed on, if it is newer."""
         before = self.sync.members
         if self.sync.on_agreed(members, set_epoch, now_ms) and self.sync.members != before:
@@ -489,9 +491,9 @@ class Leader(MasterTerm):
             return
         now_ms = self._now_ms
         if isinstance(response, Agreed):
-            self._agree(response.members, response.set_epoch, now_ms)
+            self._adopt_sync_set(response.members, response.set_epoch, now_ms)
         elif isinstance(response, ProposalRefused):
             self.sync.on_refused(number, now_ms)
         else:
             self.sync.on_lost(number, now_ms)
-        self._settle()
+        self._confirm_then_release()

@@ -41,17 +41,17 @@ class LeadershipHandover:
 
     def hand_over(self) -> Deferred[None]:
         """Ask the controllers to elect another broker, and follow no master afterwards. Resolves
-        from `check`, when another broker is the master, no other can be, or HAND_OVER_MS has
-        passed; already resolved if there is no successor, and then the controllers are not
+        from `resolve_if_ended`, when another broker is the master, no other can be, or HAND_OVER_MS
+        has passed; already resolved if there is no successor, and then the controllers are not
         asked."""
         if not self._membership.has_successor:
             return Deferred.resolved(None)
         done: Deferred[None] = Deferred()
         self._waiting, self._until_ms = done, self._steady_ms() + HAND_OVER_MS
-        self._membership.retire()
+        self._membership.report_stopping()
         return done
 
-    def check(self) -> None:
+    def resolve_if_ended(self) -> None:
         """Resolve the result of `hand_over` if the handover has ended; no-op without a handover.
         Called every 100 ms, and after a change of role."""
         done, is_late = self._waiting, self._steady_ms() >= self._until_ms

@@ -27,18 +27,18 @@ class HaOptions(ReplicationConfig):
     """Whether flushDiskType is SYNC_FLUSH: bytes count once they are durable, on either side."""
 
     @property
-    def rules(self) -> AckRules:
+    def ack_rules(self) -> AckRules:
         """Rules for the number of copies that a send needs. Sends of an ASYNC_MASTER of default HA
         wait for no replica."""
         return AckRules(
-            Mode.CONTROLLER if self.switches else Mode.PLAIN,
+            Mode.CONTROLLER if self.has_elections else Mode.PLAIN,
             self.in_sync_replicas if self.sends_wait_for_replicas else 1,
             self.min_in_sync_replicas,
             self.all_ack,
         )
 
     @property
-    def leader(self) -> LeaderOptions:
+    def leader_options(self) -> LeaderOptions:
         """The options of a master's connections; without haFlowControlEnable they have no byte
         quota."""
         limit = self.max_ha_transfer_byte_in_second if self.ha_flow_control_enable else None
@@ -63,7 +63,7 @@ class HaOptions(ReplicationConfig):
         )
 
     @property
-    def replica(self) -> ReplicaOptions:
+    def replica_options(self) -> ReplicaOptions:
         """The options of a replica of AutoSwitch HA. Without allAckInSyncStateSet confirmOffset
         guarantees nothing and a new master may lack messages, so confirmed bytes may be cut."""
         return ReplicaOptions(

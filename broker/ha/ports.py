@@ -52,7 +52,7 @@ class ReplicatedLog(Protocol):
         if the epoch file was damaged or lost."""
 
     @property
-    def is_counted(self) -> bool:
+    def has_queue_counts(self) -> bool:
         """Whether the queue offsets of queues without a message in this log are known, or the
         master does not know them (a RocketMQ broker)."""
 
@@ -80,17 +80,17 @@ class ReplicatedLog(Protocol):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether received bytes wait for a log file; see `go_on`."""
+        """Whether received bytes wait for a log file; see `write_waiting_bytes`."""
 
     def append(
         self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
     ) -> None:
         """Append bytes of the master's log, `data` and then `more`, from `log_offset` on, at which
-        the earlier bytes end (`begins_at` must be False). An incomplete record waits in memory;
-        nothing is durable before a sync. Raises StoreError, OSError; the bytes before `end` were
-        appended then. If `is_blocked` after the call, bytes wait for `go_on`."""
+        the earlier bytes end (`needs_begin_at` must be False). An incomplete record waits in
+        memory; nothing is durable before a sync. Raises StoreError, OSError; the bytes before `end`
+        were appended then. If `is_blocked` after the call, bytes wait for `write_waiting_bytes`."""
 
-    def go_on(self, now_ms: int) -> None:
+    def write_waiting_bytes(self, now_ms: int) -> None:
         """While `is_blocked`, write the waiting bytes if there is a log file for them now. Raises
         StoreError, OSError."""
 
@@ -107,22 +107,22 @@ class ReplicatedLog(Protocol):
         """Mark durably that only whole records will be written, after all earlier steps; must
         precede the first request for a master's bytes."""
 
-    def record(self, epochs: Epochs) -> Deferred[Ended]:
+    def record_epochs(self, epochs: Epochs) -> Deferred[Ended]:
         """Replace the epoch list, durably; the bytes that it labels may be appended after the
         result None. After an error the old list stays valid."""
 
-    def truncating(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
+    def begin_truncation(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
         """Cut the log, its queues, index and epochs at `log_end`, the start of a record, durably.
         No bytes may be appended before the result."""
 
-    def restarting(self) -> Deferred[Ended]:
+    def begin_restart(self) -> Deferred[Ended]:
         """Remove all of the log, its queues, index and epochs, durably; the next append sets where
         the log begins. No bytes may be appended before the result."""
 
-    def begins_at(self, log_offset: LogOffset) -> bool:
-        """Whether `beginning` must run before bytes from `log_offset` on can be appended."""
+    def needs_begin_at(self, log_offset: LogOffset) -> bool:
+        """Whether `begin_log_at` must run before bytes from `log_offset` on can be appended."""
 
-    def beginning(self, log_offset: LogOffset) -> Deferred[Ended]:
+    def begin_log_at(self, log_offset: LogOffset) -> Deferred[Ended]:
         """Let the empty log begin at `log_offset`, durably. No bytes may be appended before the
         result."""
 
@@ -131,11 +131,11 @@ class ReplicatedLog(Protocol):
         they stay valid when retention removes the file. Raises StoreError if the log lacks some of
         the bytes."""
 
-    def hold(self, key: object, log_offset: LogOffset) -> None:
+    def protect_files(self, key: object, log_offset: LogOffset) -> None:
         """Protect the files from `log_offset` on from removal by age, not from a full disk, until
-        `release`; a later call replaces the offset of the reader `key`."""
+        `unprotect_files`; a later call replaces the offset of the reader `key`."""
 
-    def release(self, key: object) -> None:
+    def unprotect_files(self, key: object) -> None:
         """End the protection for the reader `key`; no-op without one."""
 
     def sync(self, now_ms: int) -> None:
@@ -156,7 +156,7 @@ class Transport(Protocol):
         `on_writable` is called, or if the connection is gone. Views of the log must not be changed
         until they are sent, or the connection is closed."""
 
-    def pause(self, connection: int, paused: bool) -> None:
+    def set_paused(self, connection: int, paused: bool) -> None:
         """Stop (`paused`) or resume reading. No error if the connection is gone."""
 
     def close(self, connection: int) -> None:

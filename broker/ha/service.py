@@ -111,10 +111,10 @@ class HaService:
         alterations: Alterations | None = None,
         shell: Callable[[ConnectionEvents], ListeningTransport] = Sockets,
     ) -> None:
-        """`log` is Store.replicated's; `alterations` the controller's, if there is one. `wall_ms`
-        returns ms since 1970, `steady_ms` ms of the monotonic clock."""
+        """`log` is Store.as_replicated's; `alterations` the controller's, if there is one.
+        `wall_ms` returns ms since 1970, `steady_ms` ms of the monotonic clock."""
         self.options = options
-        """The options in force; replaced by `reconfigure` and `identify`."""
+        """The options in force; replaced by `reconfigure` and `set_broker_id`."""
         self.port = 0
         """Port for replicas; 0 before `start`."""
         self.term: MasterTerm | None = None
@@ -166,7 +166,7 @@ class HaService:
         self._has_shell = True
         self.port = await self._shell.listen(options.bind_address, options.ha_listen_port)
         try:
-            if not options.switches:
+            if not options.has_elections:
                 if options.broker_role is BrokerRole.SLAVE:
                     self.to_replica(options.ha_master_address, NO_EPOCH)
                 else:
@@ -174,7 +174,7 @@ class HaService:
             else:
                 self._log.to_replica(self._wall_ms())
                 if options.ha_group_file:
-                    self._take_group(self._read_group())
+                    self._apply_group_file(self._read_group())
         except BaseException:
             await self._shell.stop()
             raise
@@ -258,14 +258,14 @@ class HaService:
         options = self.options
         deps = MasterTermDeps(
             log=self._log,
-            rules=options.rules,
-            options=options.leader,
+            rules=options.ack_rules,
+            options=options.leader_options,
             transport=self._shell,
             wall_ms=self._wall_ms,
             now_ms=self._steady_ms(),
-            has_lease=self.lease if options.switches else lambda: True,
+            has_lease=self.lease if options.has_elections else lambda: True,
         )
-        if options.switches:
+        if options.has_elections:
             self.term = Leader(
                 deps,
                 options.sync,
@@ -301,9 +301,9 @@ class HaService:
         if was is None:
             self._end_role()
             options = self.options
-            switching = options.switches
+            switching = options.has_elections
             machine = (
-                Replica(options.replica)
+                Replica(options.replica_options)
                 if switching
                 else DefaultHaReplica(options.default_ha_replica)
             )
@@ -311,7 +311,7 @@ class HaService:
         assert self.follower is not None
         self.epoch = epoch
         if isinstance(self.follower.machine, Replica):
-            self.follower.machine.fence(fenced)
+            self.follower.machine.set_fenced(fenced)
         self.follower.follow(master_address, epoch, now_ms)
         if was is None:
             logger.info("this broker is a replica of %s", master_address or "no master yet")
@@ -321,7 +321,7 @@ class HaService:
         """Follow the master at the HA address `host:port` that a name server reports; only a
         replica of default HA without haMasterAddress does so. "" is ignored, because it is sent
         while the master is away."""
-        is_known = self.options.switches or self.options.ha_master_address
+        is_known = self.options.has_elections or self.options.ha_master_address
         if not is_known and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
 
@@ -348,18 +348,18 @@ class HaService:
         connections; the own id, addresses and the role stay as they are."""
         self.options = options = replace(options, own_id=self.options.own_id)
         if self.term is not None:
-            self.term.reconfigure(options.rules, options.leader)
+            self.term.reconfigure(options.ack_rules, options.leader_options)
         if isinstance(self.term, Leader):
             self.term.sync.options = options.sync
         elif isinstance(self.term, DefaultHaLeader):
             self.term.group.gap_max = options.ha_max_gap_not_in_sync
         machine = None if self.follower is None else self.follower.machine
         if isinstance(machine, Replica):
-            machine.options = replace(options.replica, fenced=machine.options.fenced)
+            machine.options = replace(options.replica_options, fenced=machine.options.fenced)
         elif machine is not None:
             machine.options = options.default_ha_replica
 
-    def identify(self, own_id: int) -> None:
+    def set_broker_id(self, own_id: int) -> None:
         """Set this broker's id in the group, assigned by a controller. Calling it while there is a
         role is a programmer error."""
         assert self.term is None and self.follower is None, "the current role has another id"
@@ -370,18 +370,18 @@ class HaService:
         and the log takes no message until another role is set. Raises OSError, StoreError."""
         self._end_role()
 
-    def lapse(self) -> None:
+    def on_lease_ended(self) -> None:
         """Handle the end of the lease: pending sends fail with SERVICE_NOT_AVAILABLE, because their
-        outcome is unknown, and no send is acknowledged until `renew`; the role stays. No-op without
-        a term."""
+        outcome is unknown, and no send is acknowledged until `on_lease_granted`; the role stays.
+        No-op without a term."""
         if self.term is not None:
-            self.term.lapse()
+            self.term.on_lease_ended()
 
-    def renew(self) -> None:
+    def on_lease_granted(self) -> None:
         """Handle a new lease, or the first one of a term: sends are acknowledged again. No-op
         without a term."""
         if self.term is not None:
-            self.term.renew()
+            self.term.on_lease_granted()
         self.on_log_grown()
 
     def run_on_disk_thread(self, work: Callable[[], None]) -> Deferred[OSError | None]:
@@ -407,7 +407,7 @@ class HaService:
         if term is not None:
             if isinstance(term, Leader):
                 self.counters.set_changes += term.set_changes
-            term.end()
+            term.end_term()
         # A master with a new term, too, takes no writes until its epoch is recorded.
         self._log.to_replica(self._wall_ms())
         self.epoch = NO_EPOCH
@@ -425,7 +425,7 @@ class HaService:
         """Handle the content of the group file that a disk thread has read."""
         self._looking = False
         if not self._stopped:
-            self._take_group(result)
+            self._apply_group_file(result)
 
     def _read_group(self) -> bytes | OSError:
         """Read the group file at the start; blocks. Returns its content, or the error."""
@@ -434,7 +434,7 @@ class HaService:
         except OSError as error:
             return error
 
-    def _take_group(self, content: bytes | OSError) -> None:
+    def _apply_group_file(self, content: bytes | OSError) -> None:
         """Take the role that the group file gives this broker; a file with an older epoch than the
         present one is ignored, because it was not updated yet. Errors are logged."""
         reason = ""
@@ -445,7 +445,7 @@ class HaService:
             is_without = self.term is None and self.follower is None
             known = max(self.epoch, self.coming_epoch)
             if group.epoch > known or (is_without and self.coming_epoch == NO_EPOCH):
-                self._take_role(group)
+                self._apply_role(group)
         except (GroupFileError, OSError, StoreError, ValueError) as error:
             reason = f"{self.options.ha_group_file}: {error}"
         self._log_group(reason)
@@ -462,7 +462,7 @@ class HaService:
             logger.error("the group file gives this broker no role: %s", reason)
         self._group_reason = reason
 
-    def _take_role(self, group: GroupFile) -> None:
+    def _apply_role(self, group: GroupFile) -> None:
         """Become the master or a replica by the group file. Raises GroupFileError, OSError,
         StoreError."""
         if self._log.epochs.last_epoch > group.epoch:
@@ -485,9 +485,9 @@ class HaService:
         this turn; to be called after each append. No-op without a term."""
         if not self._pumping and self.term is not None:
             self._pumping = True
-            self._shell.call_soon(self._pump)
+            self._shell.call_soon(self._pump_term)
 
-    def _pump(self) -> None:
+    def _pump_term(self) -> None:
         """Send the log's growth to the replicas, and release sends and readers."""
         self._pumping = False
         if self.term is not None:
@@ -567,7 +567,7 @@ class HaService:
             if self.coming_epoch != NO_EPOCH:
                 reason = f"epoch {self.coming_epoch} is being written to the disk"
             follower = FollowerStatus(reason=reason)
-        epochs = log.epochs if self.options.switches else None
+        epochs = log.epochs if self.options.has_elections else None
         return ReplicationStatus(log.end, log.confirm, leader, follower, epochs, counters)
 
     def _follower_status(self, follower: Follower) -> FollowerStatus:
@@ -575,15 +575,15 @@ class HaService:
         machine, now_ms = follower.machine, self._steady_ms()
         ahead_ms = self._wall_ms() - now_ms
 
-        def wall(at_ms: int) -> int:
+        def wall_time_ms(at_ms: int) -> int:
             return 0 if at_ms == LONG_AGO_MS else at_ms + ahead_ms
 
         return FollowerStatus(
             machine.address,
             machine.state,
             machine.reason,
-            wall(machine.last_read_ms),
-            wall(machine.last_write_ms),
+            wall_time_ms(machine.last_read_ms),
+            wall_time_ms(machine.last_write_ms),
             follower.rate.per_second(now_ms),
             self._master_flushed,
         )

@@ -21,7 +21,7 @@ from typing import Final, Protocol, cast
 
 from turbopump.engine.types import Buffer
 from turbopump.net.ports.listening import Listener, listen
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Sockets:
         one = self._open.get(connection)
         return one is not None and one.send(buffers)
 
-    def pause(self, connection: int, paused: bool) -> None:
+    def set_paused(self, connection: int, paused: bool) -> None:
         """Stop (`paused`) or resume reading; no-op if the connection is gone."""
         one = self._open.get(connection)
         if one is not None and not one.transport.is_closing():
@@ -154,12 +154,12 @@ class Sockets:
         return self._numbers
 
     @property
-    def area(self) -> memoryview:
+    def read_buffer(self) -> memoryview:
         """The buffer of READ_SIZE bytes that all connections read into: its content must be used
         before the next read."""
         return self._area
 
-    def made(self, one: "_Connection", own: bool) -> None:
+    def register_connection(self, one: "_Connection", own: bool) -> None:
         """Register the established connection and report it by `on_connected` (`own`: this side
         began it) or `on_accepted`; abort it if it was closed meanwhile, or its address has
         ADDRESS_MAX others that have all sent a frame."""
@@ -179,17 +179,17 @@ class Sockets:
         (self._events.on_connected if own else self._events.on_accepted)(one.number)
 
     def read(self, one: "_Connection", size: int) -> None:
-        """Report the `size` bytes that the connection has read into `area`; ignored after
+        """Report the `size` bytes that the connection has read into `read_buffer`; ignored after
         `close`."""
         if one.number in self._open:
             self._events.on_bytes(one.number, self._area[:size])
 
-    def writable(self, one: "_Connection") -> None:
+    def report_writable(self, one: "_Connection") -> None:
         """Report that the connection takes more bytes; ignored after `close`."""
         if one.number in self._open:
             self._events.on_writable(one.number)
 
-    def lost(self, one: "_Connection", reason: str) -> None:
+    def remove_connection(self, one: "_Connection", reason: str) -> None:
         """Remove a lost connection and report it by `on_closed`; ignored after `close`."""
         if self._open.pop(one.number, None) is not None:
             self._events.on_closed(one.number, reason)
@@ -202,10 +202,10 @@ class Sockets:
             return True
         silent = next((one for one in same if one.heard < FIRST_WORD), None)
         if silent is not None:
-            self._cut(silent, "the peer has sent nothing yet")
+            self._abort_connection(silent, "the peer has sent nothing yet")
         return silent is not None
 
-    def now(self) -> float:
+    def loop_time_s(self) -> float:
         """Return the loop's monotonic time in seconds, by which a connection notes since when it is
         blocked."""
         return self._loop.time()
@@ -220,9 +220,9 @@ class Sockets:
             if total <= UNSENT_MAX_OF_ALL:
                 return
             total -= waits[one]
-            self._cut(one, "the peer does not read")
+            self._abort_connection(one, "the peer does not read")
 
-    def _cut(self, one: "_Connection", reason: str) -> None:
+    def _abort_connection(self, one: "_Connection", reason: str) -> None:
         """Abort a connection; `reason` is logged."""
         logger.warning("replication with %s: %s, closed", one.address, reason)
         one.transport.abort()
@@ -232,7 +232,7 @@ class Sockets:
         `number`."""
         reason = "the peer closed the connection"
         try:
-            host, port = split(address)
+            host, port = split_host_port(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(
                     lambda: _Connection(self, number, own=True), host, port
@@ -271,11 +271,11 @@ class _Connection(asyncio.BufferedProtocol):
             return
         name = ends[1] or ("0.0.0.0", 0)
         self.host, self.address = name[0], join(name[0], name[1])
-        self._sockets.made(self, self.own)
+        self._sockets.register_connection(self, self.own)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the lost connection."""
-        self._sockets.lost(self, str(exc) if exc else "the peer closed the connection")
+        self._sockets.remove_connection(self, str(exc) if exc else "the peer closed the connection")
 
     @property
     def unsent(self) -> int:
@@ -285,7 +285,7 @@ class _Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer to read into: a smaller one for a replica, which sends acknowledgements
         only."""
-        area = self._sockets.area
+        area = self._sockets.read_buffer
         return area if self.own else area[:ACKS_READ_SIZE]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -299,12 +299,12 @@ class _Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Note since when the connection is blocked: the peer reads too slowly."""
-        self.blocked_since = self._sockets.now()
+        self.blocked_since = self._sockets.loop_time_s()
 
     def resume_writing(self) -> None:
         """Report that the connection takes more bytes."""
         self.blocked_since = 0.0
-        self._sockets.writable(self)
+        self._sockets.report_writable(self)
 
     def send(self, buffers: list[Buffer]) -> bool:
         """Write buffers; return whether more may be written. Aborts a connection with more than

@@ -56,7 +56,7 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
         members = bodies.load_small_object(request.body)
     topic, group = name_member(members, "topic"), name_member(members, "consumerGroup")
     client_id = name_member(members, "clientId")
-    model = bodies.text(members, "messageModel", CLUSTERING)
+    model = bodies.read_text(members, "messageModel", CLUSTERING)
     if not topic or not group or not client_id or model not in (CLUSTERING, BROADCASTING):
         raise bodies.BadBody("topic, consumerGroup, clientId or messageModel is missing or wrong")
     broker.saver.promise_nothing()
@@ -79,7 +79,7 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
         generation,
         kept,
     )
-    later = broker.assignments.answer(query)
+    later = broker.assignments.answer_query(query)
     # The answer does not promise that the tables it changed are already saved.
     broker.saver.promise_nothing()
     if later.done:

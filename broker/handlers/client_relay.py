@@ -100,7 +100,7 @@ def push_reset(
 def _running_info(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Response:
     """Handle 307: return the client's own answer about its state."""
     header = read_header(GetConsumerRunningInfoRequest, request.fields)
-    return _relay(broker, request, header.consumer_group, header.client_id, {}, b"")
+    return _relay_to_client(broker, request, header.consumer_group, header.client_id, {}, b"")
 
 
 def _consume_directly(
@@ -119,10 +119,10 @@ def _consume_directly(
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     added = {"brokerName": broker.config.broker_name}
     client_id = header.client_id or ""
-    return _relay(broker, request, header.consumer_group, client_id, added, bytes(record))
+    return _relay_to_client(broker, request, header.consumer_group, client_id, added, bytes(record))
 
 
-def _relay(
+def _relay_to_client(
     broker: BrokerContext,
     request: Command,
     group_name: str,
@@ -189,7 +189,7 @@ def _consumer_status(
     def answer(statuses: list[RawKeys | None]) -> Command:
         members = zip(asked.values(), statuses, strict=True)
         table = {member.client_id: one for member, one in members if one is not None}
-        body = bodies.dump({"consumerTable": table})
+        body = bodies.encode_json({"consumerTable": table})
         return new_response(request, ResponseCode.SUCCESS, body=body)
 
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
@@ -206,7 +206,9 @@ def _read_status(response: Command | None) -> RawKeys | None:
         if len(response.body) > MAX_STATUS:
             return None
         members = bodies.load_object(response.body)
-        queues = bodies.table(members, "messageQueueTable", partial(bodies.as_int, name="offset"))
+        queues = bodies.read_table(
+            members, "messageQueueTable", partial(bodies.as_int, name="offset")
+        )
         return RawKeys((MessageQueue.from_key(key).bean_key(), at) for key, at in queues.items())
     except bodies.BadBody:
         return None

@@ -41,7 +41,7 @@ from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 HOUSEKEEPING_INTERVAL_MS: Final = 10_000
-"""Interval of `housekeeping`, in ms, as in RocketMQ's ClientHousekeepingService."""
+"""Interval of `remove_expired_clients`, in ms, as in RocketMQ's ClientHousekeepingService."""
 
 MAX_NAME: Final = 255
 """Maximum characters of a client id (else the heartbeat is refused) or a producer group (else it is
@@ -67,19 +67,19 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.GET_ALL_PRODUCER_INFO, partial(_all_producers, broker))
 
 
-def housekeeping(broker: BrokerContext) -> None:
+def remove_expired_clients(broker: BrokerContext) -> None:
     """Close connections whose last heartbeat is older than channelExpiredTimeout, drop expired
     subscriptions of pulls and queue locks, and send the notices; the caller runs it every
     HOUSEKEEPING_INTERVAL_MS."""
     now_ms = broker.steady_ms()
     limit_ms = broker.config.channel_expired_timeout_ms
-    expired = broker.consumers.expired(now_ms, limit_ms)
-    expired += broker.producers.expired(now_ms, limit_ms)
+    expired = broker.consumers.find_expired(now_ms, limit_ms)
+    expired += broker.producers.find_expired(now_ms, limit_ms)
     for peer in dict.fromkeys(expired):
-        _forget(broker, peer)
+        _remove_connection(broker, peer)
         peer.close()
     broker.consumers.forget_compensated(now_ms, broker.config.subscription_expired_timeout_ms)
-    broker.locks.sweep(now_ms)
+    broker.locks.remove_expired(now_ms)
     send_notices(broker)
 
 
@@ -179,11 +179,11 @@ def _forget_at_close(broker: BrokerContext, peer: Peer) -> None:
 
 def _on_close(broker: BrokerContext, peer: Peer) -> None:
     """Remove a closed connection from all groups, and notify their members."""
-    _forget(broker, peer)
+    _remove_connection(broker, peer)
     send_notices(broker)
 
 
-def _forget(broker: BrokerContext, peer: Peer) -> None:
+def _remove_connection(broker: BrokerContext, peer: Peer) -> None:
     """Remove a connection from all groups."""
     broker.consumers.peer_closed(peer)
     broker.producers.peer_closed(peer)
@@ -244,7 +244,7 @@ def _consumer_connections(
         remark = f"the consumer group[{name}] not online"
         return new_response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
     body = {
-        "connectionSet": _connections(group.members),
+        "connectionSet": _encode_connections(group.members),
         "consumeFromWhere": group.consume_from_where,
         "consumeType": group.consume_type,
         "messageModel": group.message_model,
@@ -258,19 +258,21 @@ def _producer_connections(
 ) -> Steps[Command]:
     """Answer 204 with the connections of a producer group."""
     name = read_header(GetProducerConnectionListRequest, request.fields).producer_group
-    members = broker.producers.group(name)
+    members = broker.producers.producers_of(name)
     if not members:
         remark = f"the producer group[{name}] not exist"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
-    return (yield from response_in_steps(request, {"connectionSet": _connections(members)}))
+    return (yield from response_in_steps(request, {"connectionSet": _encode_connections(members)}))
 
 
-def _connections(members: Mapping[Peer, ConsumerConnection | ProducerConnection]) -> LazyItems:
+def _encode_connections(
+    members: Mapping[Peer, ConsumerConnection | ProducerConnection],
+) -> LazyItems:
     """The connections in RocketMQ's JSON form, encoded on demand."""
-    return LazyItems(members.items(), _connection)
+    return LazyItems(members.items(), _encode_connection)
 
 
-def _connection(one: tuple[Peer, ConsumerConnection | ProducerConnection]) -> dict[str, Any]:
+def _encode_connection(one: tuple[Peer, ConsumerConnection | ProducerConnection]) -> dict[str, Any]:
     """A (peer, connection) pair in the JSON form of RocketMQ's Connection."""
     peer, member = one
     return {
@@ -287,7 +289,7 @@ def _all_producers(
     """Answer 328 with all producers by group."""
     ahead_ms = now_ms - broker.steady_ms()
 
-    def bean(one: tuple[Peer, ProducerConnection]) -> dict[str, Any]:
+    def encode_producer(one: tuple[Peer, ProducerConnection]) -> dict[str, Any]:
         peer, member = one
         return {
             "clientId": member.client_id,
@@ -297,5 +299,8 @@ def _all_producers(
             "version": member.version,
         }
 
-    table = Lazy(broker.producers.all(), lambda members: LazyItems(members.items(), bean))
+    table = Lazy(
+        broker.producers.all_producers(),
+        lambda members: LazyItems(members.items(), encode_producer),
+    )
     return (yield from response_in_steps(request, {"data": table}))

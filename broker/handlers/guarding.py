@@ -40,7 +40,7 @@ class BrokerFacts:
 
     def has_topic(self, name: str) -> bool:
         """Whether the topic exists."""
-        return self._broker.topics.peek(name) is not None
+        return self._broker.topics.peek_topic(name) is not None
 
     def has_group(self, name: str) -> bool:
         """Whether the group exists."""
@@ -48,7 +48,7 @@ class BrokerFacts:
 
     def owns_retry_topic(self, group: str, topic: str) -> bool:
         """Whether `%RETRY%group_topic` is the group's retry topic for the topic."""
-        return self._broker.pop.retry_names.owns(RetryKind.RETRY_V1, topic, group)
+        return self._broker.pop.retry_names.belongs_to_group(RetryKind.RETRY_V1, topic, group)
 
     def topic_at(self, log_offset: int) -> str | None:
         """The topic of the record at a log offset, of a half message that of its commit; None

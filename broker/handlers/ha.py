@@ -143,7 +143,7 @@ def _exchange_ha_info(
                 return new_response(request, ResponseCode.SYSTEM_ERROR, refused)
         if broker.membership is not None and header.master_address is not None:
             fenced = request.language != JAVA
-            finder = broker.membership.finder
+            finder = broker.membership.master_finder
             finder.master_reported(header.master_address, header.master_ha_address, fenced)
     elif header.is_online:
         if broker.acting is not None and header.return_number is not None:

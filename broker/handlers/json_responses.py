@@ -30,7 +30,7 @@ together takes 20 ms."""
 def json_response(request: Command, value: Any, header: Any = None) -> Command:
     """Build the answer with `value` as JSON body and the dataclass `header`, if any, as fields:
     success, or error 1 if the body does not fit into a frame."""
-    body = bodies.dump(value)
+    body = bodies.encode_json(value)
     if len(body) > MAX_BODY:
         remark = f"the answer of {len(body)} bytes does not fit into one frame"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
@@ -108,7 +108,7 @@ def topic_list(topics: Iterable[str], broker_address: str | None = None) -> dict
     return {"brokerAddr": broker_address, "topicList": sorted(topics)}
 
 
-def page(
+def page_of_names(
     names: Iterable[str],
     first: int | None,
     limit: int | None,

@@ -50,7 +50,7 @@ def _lock(
     if is_strict and len(wanted.queues) > STRICT_MAX:
         remark = f"lockInStrictMode: more than {STRICT_MAX} queues in one request"
         return new_response(request, ResponseCode.INVALID_PARAMETER, remark)
-    for some in _parts(wanted):
+    for some in _split_request(wanted):
         wrong = _wrong_name(some)
         if wrong is not None:
             return new_response(request, ResponseCode.INVALID_PARAMETER, wrong)
@@ -59,7 +59,7 @@ def _lock(
     if is_strict and not only_here:
         return (yield from _lock_with_others(broker, request, wanted))
     granted: list[dict[str, Any]] = []
-    for some in _parts(wanted):
+    for some in _split_request(wanted):
         held = broker.locks.lock(some.group, some.client_id, some.queues, broker.steady_ms())
         granted += [queue.to_json() for queue in held]
         if len(wanted.queues) > bodies.READ:
@@ -80,21 +80,21 @@ def _lock_with_others(
     assert broker.acting is not None, "strict mode needs acting replicas"
     locks, quorum, parts = broker.locks, broker.acting.quorum, []
 
-    def keep(some: LockRequest, given: list[MessageQueue]) -> list[MessageQueue]:
+    def lock_here(some: LockRequest, given: list[MessageQueue]) -> list[MessageQueue]:
         if not broker.role.may_change_offsets:
             return []
         return locks.lock(some.group, some.client_id, given, broker.steady_ms())
 
-    for some in _parts(wanted):
+    for some in _split_request(wanted):
         free = locks.would_lock(some.group, some.client_id, some.queues, broker.steady_ms())
-        asked = quorum.ask(replace(some, queues=free))
-        parts.append(asked.map(partial(keep, some)))
+        asked = quorum.request_votes(replace(some, queues=free))
+        parts.append(asked.map(partial(lock_here, some)))
         if len(wanted.queues) > bodies.READ:
             yield
 
     def answer(given: list[list[MessageQueue]]) -> Command:
         queues = [queue.to_json() for part in given for queue in part]
-        body = bodies.dump({"lockOKMQSet": queues})
+        body = bodies.encode_json({"lockOKMQSet": queues})
         return new_response(request, ResponseCode.SUCCESS, body=body)
 
     return gather(parts).map(answer)
@@ -104,16 +104,16 @@ def _unlock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) 
     """Handle 42: release a client's locks, in strict mode at the other brokers, too."""
     wanted, only_here = yield from _read_body(request)
     is_strict = broker.config.replication.lock_in_strict_mode
-    for some in _parts(wanted):
+    for some in _split_request(wanted):
         broker.locks.unlock(some.group, some.client_id, some.queues)
         if is_strict and not only_here and broker.acting is not None:
-            broker.acting.quorum.unlock(some)
+            broker.acting.quorum.release_locks(some)
         if len(wanted.queues) > bodies.READ:
             yield
     return new_response(request, ResponseCode.SUCCESS)
 
 
-def _parts(wanted: LockRequest) -> Iterator[LockRequest]:
+def _split_request(wanted: LockRequest) -> Iterator[LockRequest]:
     """Yield the request in parts of `bodies.READ` queues."""
     for at in range(0, len(wanted.queues), bodies.READ):
         yield replace(wanted, queues=wanted.queues[at : at + bodies.READ])
@@ -123,9 +123,12 @@ def _read_body(request: Command) -> Steps[tuple[LockRequest, bool]]:
     """Return (the request, whether only this broker is meant). Raises BadBody."""
     members = yield from bodies.object_in_steps(request.body)
     queues = yield from bodies.items_in_steps(members, "mqSet", MessageQueue.from_json)
-    group, client_id = bodies.text(members, "consumerGroup"), bodies.text(members, "clientId")
+    group, client_id = (
+        bodies.read_text(members, "consumerGroup"),
+        bodies.read_text(members, "clientId"),
+    )
     wanted = LockRequest(group, client_id, list(dict.fromkeys(queues)))
-    return wanted, bodies.flag(members, "onlyThisBroker")
+    return wanted, bodies.read_flag(members, "onlyThisBroker")
 
 
 def _wrong_name(wanted: LockRequest) -> str | None:

@@ -93,15 +93,17 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of PULL_MESSAGE and LITE_PULL_MESSAGE to the table, which must not have them
     yet."""
 
-    def pull(request: Command, peer: Peer, now_ms: int) -> Command | Deferred[Command | None]:
+    def handle_pull(
+        request: Command, peer: Peer, now_ms: int
+    ) -> Command | Deferred[Command | None]:
         header = read_header(PullMessageRequest, request.fields)
-        return _Pull(broker, request, header, peer).first(now_ms)
+        return _Pull(broker, request, header, peer).answer_or_hold(now_ms)
 
-    table.add(RequestCode.PULL_MESSAGE, pull)
-    table.add(RequestCode.LITE_PULL_MESSAGE, pull)
+    table.add(RequestCode.PULL_MESSAGE, handle_pull)
+    table.add(RequestCode.LITE_PULL_MESSAGE, handle_pull)
 
 
-def resume(
+def resume_native_pull(
     broker: BrokerContext,
     wall_ms: Callable[[], int],
     connection: LateAnswers,
@@ -127,11 +129,11 @@ def resume(
     )
     pull = _Pull(broker, request, header, connection.peer)
     pull.when_answered(partial(connection.answer_late, held.opaque))
-    hold = pull.resume(wall_ms(), held.deadline_ms)
-    broker.held_pulls.adopt(hold)
+    hold = pull.hold_again(wall_ms(), held.deadline_ms)
+    broker.held_pulls.hold_native(hold)
     _drop_at_close(broker, connection.peer)
     if held.how != HOLD:
-        broker.held_pulls.attempt(hold, final=held.how == FINISH)
+        broker.held_pulls.attempt_pull(hold, final=held.how == FINISH)
 
 
 class _Pull:
@@ -149,14 +151,14 @@ class _Pull:
         self._now_ms = self._steady_ms = 0
         self._answer: Deferred[Command | None] = Deferred()
 
-    def first(self, now_ms: int) -> Command | Deferred[Command | None]:
+    def answer_or_hold(self, now_ms: int) -> Command | Deferred[Command | None]:
         """Answer at once, or hold the pull until its queue grows or its time expires."""
         header = self._header
         self._now_ms = now_ms
         try:
-            allowed = self._check()
+            allowed = self._check_request()
         except PullRefused as refused:
-            return self._refuse(refused)
+            return self._make_refusal(refused)
         role = self._broker.role
         takes = role.may_change_offsets and (role.is_master or role.is_acting)
         commits = takes and header.sys_flag & COMMIT_OFFSET_FLAG
@@ -172,7 +174,7 @@ class _Pull:
             QueueOffset(header.queue_offset), allowed
         )
         if response.code == ResponseCode.SUCCESS:
-            self._allow(allowed, now_ms)
+            self._allow_native(allowed, now_ms)
         wait_ms = self._wait_ms()
         if response.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
             return response
@@ -183,16 +185,16 @@ class _Pull:
             queue_offset=QueueOffset(header.queue_offset),
             deadline_ms=self._steady_ms + wait_ms,
             owner=self._peer,
-            attempt=self._attempt,
-            size=self._shrink(),
-            weight=self._weight(allowed.wanted),
+            attempt=self._attempt_held,
+            size=self._drop_unneeded(),
+            weight=self._attempt_cost(allowed.wanted),
         )
         if not self._broker.held_pulls.add(hold):
             return response
         _drop_at_close(self._broker, self._peer)
         return self._answer
 
-    def resume(self, now_ms: int, deadline_ms: int) -> HeldPull:
+    def hold_again(self, now_ms: int, deadline_ms: int) -> HeldPull:
         """Continue a pull that native code held: from the header's queue offset, until
         `deadline_ms` (monotonic clock). `now_ms` is epoch ms."""
         header, broker = self._header, self._broker
@@ -204,16 +206,16 @@ class _Pull:
             queue_offset=QueueOffset(header.queue_offset),
             deadline_ms=deadline_ms,
             owner=self._peer,
-            attempt=self._attempt,
+            attempt=self._attempt_held,
             size=kept_size(header.subscription or "", header.expression_type or ""),
-            weight=1 if known is None else self._weight(known.filter),
+            weight=1 if known is None else self._attempt_cost(known.filter),
         )
 
     def when_answered(self, callback: Callable[[Command | None], None]) -> None:
         """Call `callback` with the answer to a held pull."""
         self._answer.then(callback)
 
-    def _allow(self, allowed: _CheckedPull, now_ms: int) -> None:
+    def _allow_native(self, allowed: _CheckedPull, now_ms: int) -> None:
         """Let native code serve later pulls like this, which found messages. `now_ms` is epoch
         ms."""
         flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
@@ -222,7 +224,7 @@ class _Pull:
             self._header, allowed.wanted, allowed.sub_version, flags, readers, now_ms
         )
 
-    def _shrink(self) -> int:
+    def _drop_unneeded(self) -> int:
         """Drop the parts of the request that later attempts do not need; returns the bytes of its
         remaining texts."""
         broker, header = self._broker, self._header
@@ -235,12 +237,12 @@ class _Pull:
             header.subscription = header.expression_type = None
         return kept_size(header.subscription or "", header.expression_type or "")
 
-    def _weight(self, wanted: Wanted) -> int:
+    def _attempt_cost(self, wanted: Wanted) -> int:
         """Cost of an attempt of this pull, in ordinary attempts; an expression in the request may
         have to be parsed again."""
         if not isinstance(wanted, Filter):
             return 1
-        carried = self._header.subscription or ""  # dropped by `_shrink` without the flag
+        carried = self._header.subscription or ""  # dropped by `_drop_unneeded` without the flag
         return wanted.weight + len(carried) // CHARACTERS_OF_ATTEMPT
 
     def _wait_ms(self) -> int:
@@ -252,13 +254,13 @@ class _Pull:
             return config.short_polling_time_ms
         return min(self._header.suspend_timeout_millis, MAX_SUSPEND_MS)
 
-    def _attempt(self, hold: HeldPull, final: bool) -> bool:
+    def _attempt_held(self, hold: HeldPull, final: bool) -> bool:
         """Read again for a held pull: all checks are repeated, no offset is committed. Return
         whether the pull is answered; it must be if `final`."""
         try:
             response = self._read_again(hold, final)
         except PullRefused as refused:
-            response = self._refuse(refused)
+            response = self._make_refusal(refused)
         except Exception as error:
             # No dispatcher catches this exception, and without an answer the client would wait for
             # its own timeout.
@@ -271,7 +273,7 @@ class _Pull:
 
     def _read_again(self, hold: HeldPull, final: bool) -> Command | None:
         """The answer to a held pull, None to keep holding it."""
-        allowed = self._check()
+        allowed = self._check_request()
         response = self._answer_reset(allowed)
         if response is not None:
             return response
@@ -281,9 +283,9 @@ class _Pull:
             # No message matched this filter: continue from here instead of answering the client.
             hold.queue_offset = result.next_queue_offset
             return None
-        response = self._compose(result, hold.queue_offset, allowed)
+        response = self._make_answer(result, hold.queue_offset, allowed)
         if response.code == ResponseCode.SUCCESS:
-            self._allow(allowed, self._now_ms + self._broker.steady_ms() - self._steady_ms)
+            self._allow_native(allowed, self._now_ms + self._broker.steady_ms() - self._steady_ms)
         return None if response.code == ResponseCode.PULL_NOT_FOUND and not final else response
 
     def _answer_reset(self, allowed: _CheckedPull) -> Command | None:
@@ -304,7 +306,7 @@ class _Pull:
 
     def _read(self, queue_offset: QueueOffset, allowed: _CheckedPull) -> Command:
         """Read from `queue_offset` on, and return the answer."""
-        return self._compose(self._read_result(queue_offset, allowed), queue_offset, allowed)
+        return self._make_answer(self._read_result(queue_offset, allowed), queue_offset, allowed)
 
     def _read_result(self, queue_offset: QueueOffset, allowed: _CheckedPull) -> ReadResult:
         """Read from `queue_offset` on, and note the end as the group's last pull."""
@@ -322,7 +324,7 @@ class _Pull:
         self._broker.fast.discard_native_pull(header.consumer_group, header.topic, header.queue_id)
         return result
 
-    def _compose(
+    def _make_answer(
         self, result: ReadResult, queue_offset: QueueOffset, allowed: _CheckedPull
     ) -> Command:
         """Make the answer for the result of a read from `queue_offset` on (remoting.md 10.4)."""
@@ -399,14 +401,14 @@ class _Pull:
         header.group_sys_flag = allowed.group_sys_flag
         return new_response(self._request, code, remark, header, body or b"")
 
-    def _refuse(self, refused: PullRefused) -> Command:
+    def _make_refusal(self, refused: PullRefused) -> Command:
         """Make the answer of a refusal."""
         fields = (
             {} if refused.forbidden_type is None else {"forbiddenType": str(refused.forbidden_type)}
         )
         return new_response(self._request, refused.code, refused.remark, fields=fields)
 
-    def _check(self) -> _CheckedPull:
+    def _check_request(self) -> _CheckedPull:
         """Run the checks of remoting.md 10.3 in their order; raises PullRefused."""
         broker, header = self._broker, self._header
         self._check_broker()
@@ -456,7 +458,7 @@ class _Pull:
     def _check_broker(self) -> None:
         """Raise PullRefused if the broker's configuration or unknown role forbids pulls."""
         config = self._broker.config
-        if not config.readable or not self._broker.role.is_known:
+        if not config.is_readable or not self._broker.role.is_known:
             raise PullRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] pulling message is forbidden",
@@ -491,7 +493,7 @@ class _Pull:
         """Remember the pull's subscription for administrators who list subscriptions."""
         broker, header = self._broker, self._header
         group, topic = header.consumer_group, header.topic
-        broker.consumers.compensate(group, topic, subscription, broker.steady_ms())
+        broker.consumers.remember_subscription(group, topic, subscription, broker.steady_ms())
 
     def _filter_of(self, subscription: SubscriptionData) -> Wanted:
         """Return the filter of the subscription: tag codes, a compiled property filter, or None for
@@ -545,7 +547,7 @@ class _Pull:
                 f"the consumer group[{name}] can not consume by broadcast way",
                 _BY_BROADCAST,
             )
-        if broker.groups.forbidden(name, topic) & FORBIDDEN_READ:
+        if broker.groups.forbidden_mask(name, topic) & FORBIDDEN_READ:
             raise PullRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{name}] is forbidden for topic[{topic}]",
@@ -568,4 +570,4 @@ def _drop_at_close(broker: BrokerContext, peer: Peer) -> None:
     """Have the held pulls of a connection dropped when it closes; registers once per connection."""
     if not peer.context.get(_WATCHED):
         peer.context[_WATCHED] = True
-        peer.on_close(partial(broker.held_pulls.drop, peer))
+        peer.on_close(partial(broker.held_pulls.drop_pulls, peer))

@@ -31,11 +31,11 @@ PUSH_TIMEOUT_MS: Final = 10_000
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of this module's request codes to the table, which must not have them
     yet."""
-    table.add(RequestCode.SEND_REPLY_MESSAGE, partial(_reply, broker))
-    table.add(RequestCode.SEND_REPLY_MESSAGE_V2, partial(_reply, broker))
+    table.add(RequestCode.SEND_REPLY_MESSAGE, partial(_handle_reply, broker))
+    table.add(RequestCode.SEND_REPLY_MESSAGE_V2, partial(_handle_reply, broker))
 
 
-def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Response:
+def _handle_reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Response:
     """Store the reply and push it to the producer; the code of the answer depends on the push
     alone.
 
@@ -54,7 +54,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     properties[names.MSG_REGION] = broker.config.region_id
     properties[names.TRACE_ON] = "true" if broker.config.trace_on else "false"
     client_id = properties.get(names.REPLY_TO_CLIENT)
-    stored, outcome = _store(broker, request, header, peer, properties, now_ms)
+    stored, outcome = _store_reply(broker, request, header, peer, properties, now_ms)
     if client_id is None:
         remark = "push reply message fail, property[REPLY_TO_CLIENT] is null"
         return _make_answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
@@ -76,7 +76,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     return answered
 
 
-def _store(
+def _store_reply(
     broker: BrokerContext,
     request: Command,
     header: SendMessageRequest,

@@ -111,9 +111,9 @@ class SendHandler:
         """
         role = self._broker.role
         if not role.is_master:
-            return self._reply(request, ResponseCode.SYSTEM_BUSY, REJECTED)
+            return self._make_response(request, ResponseCode.SYSTEM_BUSY, REJECTED)
         if not role.has_lease():
-            return self._reply(request, *failure_reply(PutStatus.SERVICE_NOT_AVAILABLE))
+            return self._make_response(request, *failure_reply(PutStatus.SERVICE_NOT_AVAILABLE))
         header = read_send(request.code, request.fields)
         try:
             self._check_service(request, now_ms)
@@ -126,7 +126,7 @@ class SendHandler:
                 return self._send_batch(request, header, topic, peer, now_ms)
             return self._send(request, header, topic, peer, now_ms)
         except SendRefused as refused:
-            return self._reply(request, refused.code, refused.remark)
+            return self._make_response(request, refused.code, refused.remark)
 
     def _check_service(self, request: Command, now_ms: int) -> None:
         """Raise SendRefused while too many sends wait, for a message without a body, or before the
@@ -176,7 +176,7 @@ class SendHandler:
             draft.sys_flag |= MULTI_TAGS_FLAG
         is_half = self._is_half(draft)
         self._add_own_properties(properties)
-        unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next()
+        unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next_id()
         properties[names.UNIQ_KEY] = unique_key
         self._check_recall(properties)
         if is_half:
@@ -223,7 +223,7 @@ class SendHandler:
             raise illegal_message(self._broker)
         if wants_light_queues(header.topic, properties):
             raise no_light_queues()
-        admitted = self._broker.role.admit()
+        admitted = self._broker.role.admit_append()
         # before the elements are counted (CommitLog.asyncPutMessages)
         if isinstance(admitted, PutStatus):
             return self._reply_failure(request, Appended(admitted))
@@ -275,7 +275,7 @@ class SendHandler:
             elif _is_deferred_message(properties) or not leaves_room(properties, len(encoded)):
                 refused = illegal_message(self._broker)
             if refused is not None:
-                return self._reply(request, refused.code, refused.remark)
+                return self._make_response(request, refused.code, refused.remark)
             if number % ELEMENTS_PER_STEP == 0:
                 yield
         # Other requests were served between the steps: the role, the lease or the topic may have
@@ -288,7 +288,7 @@ class SendHandler:
         """Add region, trace switch and cluster to the properties, as each broker does."""
         config = self._broker.config
         properties[names.MSG_REGION] = config.region_id
-        properties[names.TRACE_ON] = _flag(config.trace_on)
+        properties[names.TRACE_ON] = _bool_text(config.trace_on)
         properties[names.CLUSTER] = config.broker_cluster_name
 
     def _queue_id(self, header: SendMessageRequest, topic: TopicConfig) -> int:
@@ -340,7 +340,9 @@ class SendHandler:
         topic may have the name of another group's here."""
         broker, group = self._broker, draft.properties.get(names.ORIGIN_GROUP, "")
         topic = original_topic(group, draft.topic)
-        is_one = bool(group) and topic != draft.topic and broker.topics.peek(topic) is not None
+        is_one = (
+            bool(group) and topic != draft.topic and broker.topics.peek_topic(topic) is not None
+        )
         if not is_one or broker.groups.find_or_create(group, now_ms) is None:
             return None
         retries = broker.pop.retry_names.ensure_topic(topic, group, now_ms)
@@ -396,10 +398,10 @@ class SendHandler:
             ids, queue_id, appended.queue_offset, unique_key, batch_key, handle
         )
         if not waits:
-            return self._reply(request, ResponseCode.SUCCESS, header=header)
+            return self._make_response(request, ResponseCode.SUCCESS, header=header)
         safe = self._broker.role.when_safe(*outcome)
         if safe.done and safe.value in _STORED:
-            return self._reply(request, _STORED[safe.value], header=header)
+            return self._make_response(request, _STORED[safe.value], header=header)
         if safe.done:
             return self._reply_failure(request, Appended(safe.value))
         own_fields = (
@@ -418,11 +420,11 @@ class SendHandler:
         status = appended.status
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             illegal = illegal_message(self._broker)
-            return self._reply(request, illegal.code, illegal.remark)
+            return self._make_response(request, illegal.code, illegal.remark)
         code, remark = failure_reply(status, appended.reason)
-        return self._reply(request, code, remark)
+        return self._make_response(request, code, remark)
 
-    def _reply(
+    def _make_response(
         self,
         request: Command,
         code: ResponseCode,
@@ -436,7 +438,7 @@ class SendHandler:
         """Region and trace switch, which clients read from every answer without checking for
         them."""
         config = self._broker.config
-        return {names.MSG_REGION: config.region_id, names.TRACE_ON: _flag(config.trace_on)}
+        return {names.MSG_REGION: config.region_id, names.TRACE_ON: _bool_text(config.trace_on)}
 
 
 def _is_pop_retry_name(broker: BrokerContext, name: str) -> bool:
@@ -446,7 +448,8 @@ def _is_pop_retry_name(broker: BrokerContext, name: str) -> bool:
         return False
     ends = [at for at, letter in enumerate(name) if letter == "_"]
     return any(
-        broker.groups.get(name[:at]) is not None and broker.topics.peek(name[at + 1 :]) is not None
+        broker.groups.get(name[:at]) is not None
+        and broker.topics.peek_topic(name[at + 1 :]) is not None
         for at in ends
     )
 
@@ -459,7 +462,7 @@ def topic_for_send(
     queue id beyond its queues. `perm` is not checked; `peer` is named in the refusal."""
     name = header.topic
     known = broker.topics.get(name)
-    if not broker.config.writable and known is not None and known.order:
+    if not broker.config.is_writable and known is not None and known.order:
         raise SendRefused(
             ResponseCode.NO_PERMISSION,
             f"the broker[{broker.config.broker_ip1}] sending message is forbidden",
@@ -517,7 +520,7 @@ def _topic_text(topic: TopicConfig) -> str:
         f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums},"
         f" writeQueueNums={topic.write_queue_nums}, perm={perm},"
         f" topicFilterType={topic.topic_filter_type}, topicSysFlag={topic.topic_sys_flag},"
-        f" order={_flag(topic.order)}, attributes={{{attributes}}}]"
+        f" order={_bool_text(topic.order)}, attributes={{{attributes}}}]"
     )
 
 
@@ -567,6 +570,6 @@ def _body_of(request: Command) -> Buffer:
     return request.body
 
 
-def _flag(value: bool) -> str:
+def _bool_text(value: bool) -> str:
     """ "true" or "false"."""
     return "true" if value else "false"

@@ -55,7 +55,7 @@ def _send_back(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"subscription group not exist, {header.group} {SEE_FAQ}",
         )
-    if not broker.config.writable:
+    if not broker.config.is_writable:
         return new_response(
             request,
             ResponseCode.NO_PERMISSION,
@@ -129,17 +129,17 @@ def _store_retry(
     )
     outcome = broker.writer.put(draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal | TimerRefusal):
-        return _reply(request, outcome.value)
+        return _make_response(request, outcome.value)
     if outcome.appended.status is not PutStatus.PUT_OK:
-        return _reply(request, outcome.appended.status.value)
-    broker.statistics.sent_back(header.group, properties[names.RETRY_TOPIC])
+        return _make_response(request, outcome.appended.status.value)
+    broker.statistics.count_sent_back(header.group, properties[names.RETRY_TOPIC])
     # The consumer commits its offset after this answer, so the copy must be as safe as the original
     # was (RocketMQ does not wait here).
     safe = broker.role.when_safe(*outcome)
-    return safe.map(lambda status: _reply(request, status.value))
+    return safe.map(lambda status: _make_response(request, status.value))
 
 
-def _reply(request: Command, status: str) -> Command:
+def _make_response(request: Command, status: str) -> Command:
     """The answer for the status of a put, a name as in RocketMQ: success, or SYSTEM_ERROR with the
     name."""
     if status == PutStatus.PUT_OK.value:

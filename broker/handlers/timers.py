@@ -47,7 +47,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of this module's request codes to the table, which must not have them
     yet."""
     table.add(RequestCode.GET_TIMER_CHECK_POINT, partial(_check_point, broker))
-    table.add(RequestCode.GET_TIMER_METRICS, partial(_metrics, broker))
+    table.add(RequestCode.GET_TIMER_METRICS, partial(_query_metrics, broker))
     table.add(RequestCode.RECALL_MESSAGE, partial(_recall, broker))
 
 
@@ -56,10 +56,12 @@ def _check_point(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
     to have."""
     if not broker.config.timer_wheel_enable:
         return new_response(request, ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-    return new_response(request, ResponseCode.SUCCESS, body=broker.timers.checkpoint().encode())
+    return new_response(
+        request, ResponseCode.SUCCESS, body=broker.timers.replica_checkpoint().encode()
+    )
 
 
-def _metrics(
+def _query_metrics(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command | Steps[Command]:
     """Answer 61 with the number of waiting timers of each topic."""
@@ -101,7 +103,7 @@ def _check_recall(
         return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
     if not broker.role.is_master:
         return ResponseCode.SLAVE_NOT_AVAILABLE, RECALL_UNAVAILABLE
-    is_closed = not (config.writable or config.allow_recall_when_broker_not_writeable)
+    is_closed = not (config.is_writable or config.allow_recall_when_broker_not_writeable)
     if is_closed or now_ms < config.start_accept_send_request_timestamp_ms:
         return ResponseCode.SERVICE_NOT_AVAILABLE, RECALL_UNAVAILABLE
     if broker.topics.get(header.topic) is None:

@@ -61,15 +61,15 @@ _Problem = tuple[ResponseCode, str]
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of this module's request codes to the table, which must not have them
     yet."""
-    table.add(RequestCode.END_TRANSACTION, partial(_end, broker))
-    table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, partial(_resume, broker))
+    table.add(RequestCode.END_TRANSACTION, partial(_end_transaction, broker))
+    table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, partial(_resume_check, broker))
 
 
-def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
+def _end_transaction(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
     """Handle 37: end a transaction, here or at the master that has its half message; unanswered
     (None) if the producer does not know the outcome yet."""
     header = read_header(EndTransactionRequest, request.fields)
-    if broker.transaction_checks.escape.is_on:
+    if broker.transaction_checks.escape.is_enabled:
         return _end_elsewhere(broker, request, header)
     if not broker.role.is_master:
         remark = "a replica does not end transactions: ask its master"
@@ -96,7 +96,7 @@ def _end_elsewhere(
             return new_response(request, code, response or None)
         return new_response(request, response.code, response.remark)
 
-    return broker.transaction_checks.escape.end(half, header.commit_or_rollback).map(reply)
+    return broker.transaction_checks.escape.forward_end(half, header.commit_or_rollback).map(reply)
 
 
 def _end_when_readable(
@@ -104,7 +104,7 @@ def _end_when_readable(
 ) -> Command | Deferred[Command | None]:
     """End a transaction now, or once its half message can be read; an error if too many requests
     wait."""
-    permit = broker.role.admit()
+    permit = broker.role.admit_append()
     if isinstance(permit, PutStatus):
         return new_response(request, *failure_reply(permit))
     awaited = broker.transactions.offset_to_await(LogOffset(header.commit_log_offset))
@@ -115,7 +115,7 @@ def _end_when_readable(
         awaited = LogOffset(broker.store.max_log_offset - 1)
     later: Deferred[Command | None] = Deferred()
 
-    def go_on() -> None:
+    def end_if_readable() -> None:
         # This broker may have lost its role; `now_ms` has hardly aged.
         response = _end_when_readable(broker, request, header, now_ms)
         if isinstance(response, Deferred):
@@ -123,7 +123,7 @@ def _end_when_readable(
         else:
             later.resolve(response)
 
-    if not broker.transactions.when_readable(awaited, go_on):
+    if not broker.transactions.when_readable(awaited, end_if_readable):
         return new_response(
             request, ResponseCode.SYSTEM_BUSY, "too many requests to end transactions are pending"
         )
@@ -146,7 +146,7 @@ def _end_now(
     problem = _refusal_if_late(broker, header, half, now_ms)
     if problem is not None:
         return new_response(request, *problem)
-    found = transactions.outcome(half)
+    found = transactions.find_outcome(half)
     if found is None:
         return None
     outcome, newest = found
@@ -170,7 +170,7 @@ def _end_now(
         remark = "too many ends of transactions wait to be written"
         return new_response(request, ResponseCode.SYSTEM_BUSY, remark)
     if commits:
-        return _commit(broker, request, newest, now_ms)
+        return _commit_half(broker, request, newest, now_ms)
     transactions.end_all(newest, TransactionOutcome.ROLLED_BACK, LogOffset(0))
     _count_end(broker, newest, now_ms, is_committed=False)
     if request.is_oneway:
@@ -226,7 +226,7 @@ def _refusal_if_late(
     return ResponseCode.ILLEGAL_OPERATION, remark
 
 
-def _commit(
+def _commit_half(
     broker: BrokerContext, request: Command, half: Half, now_ms: int
 ) -> Command | Deferred[Command | None]:
     """Store the committed message of a half message, record the outcome, and answer once the
@@ -287,11 +287,11 @@ def _count_end(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: 
         broker.half_counts.count_ended(where[0], is_committed, age_ms, now_ms)
 
 
-def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
+def _resume_check(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Response:
     """Handle 323: check a given-up message again, with its count of checks reset
     (AdminBrokerProcessor.resumeCheckHalfMessage)."""
     header = read_header(ResumeCheckHalfMessageRequest, request.fields)
-    permit = broker.role.admit()
+    permit = broker.role.admit_append()
     if isinstance(permit, PutStatus):
         return new_response(request, *failure_reply(permit))
     if not broker.transactions.is_ready:
@@ -308,7 +308,7 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
         remark = f"no half message that was given up at log offset {at}"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
     half = replace(half, queue_offset=QueueOffset(-1))  # its offset belongs to another queue
-    found = broker.transactions.outcome(half)
+    found = broker.transactions.find_outcome(half)
     is_over = found is not None and found[0] not in (
         TransactionOutcome.OPEN,
         TransactionOutcome.GIVEN_UP,

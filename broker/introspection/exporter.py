@@ -63,8 +63,8 @@ class MetricsExporter:
     async def _render(self, accept: str) -> tuple[bytes, str]:
         """Compute the lags in steps, then return (text of a scrape, its content type), made on
         another thread."""
-        for _ in self._broker.lags.steps():
+        for _ in self._broker.lags.compute_steps():
             await self._pause()
-        snapshot = CounterSnapshot.take(self._broker, self._now_ms())
+        snapshot = CounterSnapshot.read_counters(self._broker, self._now_ms())
         body, content_type = await self._run_on_thread(partial(render, snapshot, accept))
         return body, content_type

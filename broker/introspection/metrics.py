@@ -2,7 +2,7 @@
 
 Owns the names, labels and help texts (RocketMQ: BrokerMetricsConstant, DefaultStoreMetricsConstant;
 `turbopump_ha_*` are ours). Nothing is changed here, and the loop is not held:
-`CounterSnapshot.take` copies counters on it, `render` makes the text on another thread.
+`CounterSnapshot.read_counters` copies counters on it, `render` makes the text on another thread.
 
 prometheus_client is imported by the first scrape: most brokers never see one.
 """
@@ -90,19 +90,19 @@ class CounterSnapshot:
     """Epoch ms of the snapshot."""
 
     @classmethod
-    def take(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
+    def read_counters(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
         """Copy the broker's present counters; `now_ms` is epoch ms. Runs on the loop; it also adds
         the store's counts to the broker's statistics."""
         config, store, statistics = broker.config, broker.store, broker.statistics
         statistics.set_put_totals(
             store.statistics.put_count_by_topic, store.statistics.put_size_by_topic
         )
-        lags = broker.lags.current()
+        lags = broker.lags.current_lags()
         if len(lags) > MAX_LAGS:
             lags = nlargest(MAX_LAGS, lags, key=lambda lag: lag.messages)
         connections = {
             peer: producer.language
-            for group in broker.producers.all().values()
+            for group in broker.producers.all_producers().values()
             for peer, producer in group.items()
         }
         return cls(
@@ -127,15 +127,15 @@ class CounterSnapshot:
                 ),
                 "turbopump_waiting_kept_bytes": store.kept_bytes,
                 "turbopump_store_unfit": store.health not in (StoreHealth.FIT, StoreHealth.SLOW),
-                "turbopump_store_slow": bool(store.slow),
+                "turbopump_store_slow": bool(store.is_sync_slow),
             },
             stored_counts=dict(store.statistics.put_count_by_topic),
             stored_size=store.statistics.total.put_size,
-            delivered_counts=statistics.sums(GROUP_GET_NUMS),
-            delivered_sizes=statistics.sums(GROUP_GET_SIZE),
+            delivered_counts=statistics.sums_by_key(GROUP_GET_NUMS),
+            delivered_sizes=statistics.sums_by_key(GROUP_GET_SIZE),
             system_topics=frozenset(broker.topics.system_topics()),
             producers=Counter(connections.values()),
-            consumers=broker.consumers.connections(),
+            consumers=broker.consumers.count_connections(),
             ha=ha_status(broker),
             lags=lags,
             system_groups=frozenset(
@@ -144,7 +144,7 @@ class CounterSnapshot:
             open_halves=broker.half_counts.open_counts(),
             transaction_ends=broker.half_counts.end_counts(),
             timers=broker.timers.status(now_ms),
-            waiting_timers=broker.timers.metrics.waiting(),
+            waiting_timers=broker.timers.metrics.waiting_by_topic(),
             timer_totals={
                 "enqueue": dict(broker.timers.enqueued.topics),
                 "dequeue": dict(broker.timers.dequeued.topics),
@@ -152,7 +152,7 @@ class CounterSnapshot:
             io_cpu_ns=broker.io_threads.cpu_ns if broker.io_threads is not None else (),
             pops_refused=broker.pop.refused_count,
             waiting_ms=broker.waiting.oldest_ms(),
-            lost_counts=broker.waiting.lost(),
+            lost_counts=broker.waiting.lost_counts(),
             now_ms=now_ms,
         )
 

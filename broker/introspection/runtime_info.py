@@ -74,7 +74,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     table.update(_of_broker(broker, now_ms))
     table.update(_of_io_threads(broker))
     table.update(_of_store(broker, now_ms))
-    table.update({key: str(value) for key, value in broker.statistics.totals().items()})
+    table.update({key: str(value) for key, value in broker.statistics.message_totals().items()})
     if broker.ha is not None:
         table.update(_of_replication(broker.ha.status()))
     if broker.membership is not None:
@@ -86,7 +86,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     table.update(_of_pops(broker, now_ms))
     table.update(_of_timers(broker, now_ms))
     table.update(_of_transactions(broker))
-    for level, queue_offset in broker.delay.progress().items():
+    for level, queue_offset in broker.delay.copy_progress().items():
         end = broker.store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
         table[f"scheduleMessageOffset_{level}"] = f"{queue_offset},{end}"
     return table
@@ -96,7 +96,7 @@ def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     """Return the rows about the consumer groups with the largest lag (keys of this project; `top`
     reads them)."""
     table = {}
-    for lag in broker.lags.largest(GROUP_ROWS_MAX):
+    for lag in broker.lags.largest_lags(GROUP_ROWS_MAX):
         behind = waited_ms(lag.since, now_ms)
         waited = "?" if behind < 0 else f"{'' if lag.since[1] else '>='}{behind}"
         text = f"{lag.messages} messages, {waited} ms, {lag.members} members"
@@ -184,7 +184,7 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     space, free = store.disk_space()
     damage = {"commitLogDamage": str(store.damage)} if store.damage is not None else {}
     unfit = {"storeUnfit": store.why_unfit} if store.why_unfit else {}
-    slow = {"storeSlow": "true"} if store.slow else {}
+    slow = {"storeSlow": "true"} if store.is_sync_slow else {}
     return (
         damage
         | unfit
@@ -267,8 +267,8 @@ def membership_table(membership: GroupMembership) -> dict[str, str]:
     table = {"haLease": "true" if membership.has_lease() else "false"}
     if membership.own_id is not None:
         table["haBrokerId"] = str(membership.own_id)
-    if membership.reason:
-        table["haMembership"] = f"{membership.stage.value}: {membership.reason}"
+    if membership.reason_without_role:
+        table["haMembership"] = f"{membership.stage.value}: {membership.reason_without_role}"
     else:
         table["haMembership"] = membership.stage.value
     return table

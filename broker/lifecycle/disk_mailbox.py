@@ -22,17 +22,17 @@ class DiskMailbox:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def post(self, report: Callable[[], None]) -> None:
-        """Have `report` run on the loop soon, or at `take_back` while the store is lent; may be
-        called on any thread, and does not wait."""
+        """Have `report` run on the loop soon, or at `release_reports` while the store is lent; may
+        be called on any thread, and does not wait."""
         self._waiting.append(report)
         self._loop.call_soon_threadsafe(self._run_waiting)
 
     def hold_reports(self) -> None:
-        """Keep reports waiting until `take_back`, because another thread than the loop's is about
-        to use the store; loop thread only."""
+        """Keep reports waiting until `release_reports`, because another thread than the loop's is
+        about to use the store; loop thread only."""
         self.is_holding = True
 
-    def take_back(self) -> None:
+    def release_reports(self) -> None:
         """Give the store back to the loop and run the waiting reports now; loop thread only."""
         self.is_holding = False
         self._run_waiting()

@@ -69,14 +69,14 @@ class PeriodicTasks:
         self._due_ms: dict[str, int] = {}
         self._saving: set[str] = set()
         self._unsaved: set[str] = set()
-        self._timers = self._chain("the delivery of timers", self._deliver_timers)
+        self._timers = self._make_chain("the delivery of timers", self._deliver_timers)
         self._chains = (
-            self._chain("the delivery of delayed messages", self._step_of(context.delay.step)),
-            self._chain(
+            self._make_chain("the delivery of delayed messages", self._step_of(context.delay.step)),
+            self._make_chain(
                 "the check of half messages", self._step_of(context.transaction_checks.step)
             ),
             self._timers,
-            self._chain("the revival of popped messages", self._step_of(context.pop.step)),
+            self._make_chain("the revival of popped messages", self._step_of(context.pop.step)),
         )
         context.store.on_arrival(self._on_arrival)
         context.timers.on_ready = self._timers.run_soon
@@ -92,11 +92,11 @@ class PeriodicTasks:
         run_logging_errors(lambda: context.waiting.step(steady_ms), "the check of waiting messages")
         run_logging_errors(context.lags.tick, "the walk over the consumer groups")
         run_logging_errors(context.assignments.tick, "the assignments' tick")
-        self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
-        self.every("statistics", SAMPLE_INTERVAL_MS, self._sample_statistics)
-        self.every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
-        self.every("stale batches", UNUSED_INTERVAL_MS, self._sweep_orders)
-        self.every("histories", HISTORY_INTERVAL_MS, self._write_history)
+        self.run_every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._remove_expired)
+        self.run_every("statistics", SAMPLE_INTERVAL_MS, self._sample_statistics)
+        self.run_every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
+        self.run_every("stale batches", UNUSED_INTERVAL_MS, self._sweep_orders)
+        self.run_every("histories", HISTORY_INTERVAL_MS, self._write_history)
         self._save_tables()
 
     def stop(self) -> None:
@@ -104,7 +104,7 @@ class PeriodicTasks:
         for chain in self._chains:
             chain.stop()
 
-    def every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
+    def run_every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
         """To be called at each tick: run `work` if `interval_ms` has passed since its last run, or
         since the first call for `name`, which identifies the duty. An Exception of `work` is
         logged with `name`."""
@@ -116,7 +116,7 @@ class PeriodicTasks:
             run_logging_errors(work, name)
         self._due_ms[name] = due_ms
 
-    def _chain(self, name: str, step: Callable[[], int | None]) -> StepChain:
+    def _make_chain(self, name: str, step: Callable[[], int | None]) -> StepChain:
         """Make the chain of a duty, which ends when the broker shuts down."""
         return StepChain(self._loop, name, step, lambda: self._context.shutting_down)
 
@@ -125,22 +125,22 @@ class PeriodicTasks:
         do."""
         return lambda: PAUSE_MS if step(self._now_ms()) else None
 
-    def _housekeep(self) -> None:
+    def _remove_expired(self) -> None:
         """Close expired connections, and forget unused filters."""
-        clients.housekeeping(self._context)
-        self._context.filters.clean(self._now_ms())
+        clients.remove_expired_clients(self._context)
+        self._context.filters.remove_unused(self._now_ms())
 
     def _sweep_orders(self) -> None:
         """Remove old ordered batches, and batches of queues that do not exist."""
         context = self._context
 
         def queues_of(topic: str, group: str) -> int:
-            found = context.topics.peek(topic)
+            found = context.topics.peek_topic(topic)
             if found is None or context.groups.get(group) is None:
                 return 0
             return found.read_queue_nums
 
-        context.pop.orders.sweep(queues_of, self._now_ms())
+        context.pop.orders.remove_stale(queues_of, self._now_ms())
 
     def _sample_statistics(self) -> None:
         """Pass the store's counts to the statistics, and sample them."""
@@ -167,15 +167,15 @@ class PeriodicTasks:
         context, config = self._context, self._context.config
         orders, timers, halves = context.pop.orders, context.timers, context.half_counts
         delay_ms = config.flush_delay_offset_interval_ms
-        self.every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
-        self.every("delay", delay_ms, context.delay.begin_save)
-        self._save_table(DELAY_FILE, context.delay.take_save, context.delay.save_failed)
-        self.every(
+        self.run_every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
+        self.run_every("delay", delay_ms, context.delay.begin_save)
+        self._save_table(DELAY_FILE, context.delay.take_unsaved_content, context.delay.save_failed)
+        self.run_every(
             "ordered batches",
             ORDERS_SAVE_MS,
-            lambda: self._save_table(ORDERS_FILE, orders.take_save, orders.save_failed),
+            lambda: self._save_table(ORDERS_FILE, orders.take_unsaved_content, orders.save_failed),
         )
-        self.every(
+        self.run_every(
             "halves",
             config.transaction_metric_flush_interval_ms,
             lambda: self._save_table(
@@ -184,7 +184,7 @@ class PeriodicTasks:
                 halves.save_failed,
             ),
         )
-        self.every(
+        self.run_every(
             "timers",
             delay_ms,
             lambda: self._save_table(
@@ -249,7 +249,7 @@ class PeriodicTasks:
         failure they are lost."""
         history = self._context.assignments.history
         size_max = self._context.config.rebalance_history_bytes
-        changes = [] if _HISTORIES in self._saving else history.take()
+        changes = [] if _HISTORIES in self._saving else history.take_changes()
         if not changes:
             return
         self._saving.add(_HISTORIES)

@@ -36,7 +36,7 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.types import LONG_AGO_MS, FlushMode
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Requester(Protocol):
         it is missing."""
         ...
 
-    def pause(self) -> Deferred[None]:
+    def next_turn(self) -> Deferred[None]:
         """Return a Deferred that resolves in the loop's next turn."""
         ...
 
@@ -86,7 +86,7 @@ class ReplicationSetup:
         from `options_of`, `shell` makes the connections of replicas. Raises StoreError."""
         config = context.config
         self._context = context
-        log = context.store.replicated(now_ms(), plain=not config.replication.switches)
+        log = context.store.as_replicated(now_ms(), plain=not config.replication.has_elections)
         self._calls = calls
         steady_ms = context.steady_ms
         self.service = HaService(options, log, files, disk, now_ms, steady_ms, shell=shell)
@@ -95,7 +95,7 @@ class ReplicationSetup:
         """Membership in a group with controllers; None without controllers."""
         self._handover: LeadershipHandover | None = None
         if config.replication.is_elected:
-            previous_shutdown.record(files, config.store, life.loss_reason(log.end))
+            previous_shutdown.record_boot(files, config.store, life.loss_reason(log.end))
             self.membership = Membership(
                 membership_options(config, life),
                 self.service,
@@ -111,7 +111,7 @@ class ReplicationSetup:
         self.service.on_role.append(self._on_role_changed)
         log.on_appended.append(self.service.on_log_grown)
         self._now_ms = now_ms
-        self.metadata = MetadataFollower(context, calls, log=log, pause=calls.pause)
+        self.metadata = MetadataFollower(context, calls, log=log, pause=calls.next_turn)
         """Copying of the master's tables."""
         log.on_cut.append(lambda: self.metadata.on_truncated(now_ms()))
         self.service.on_link.append(self.metadata.link_changed)
@@ -121,7 +121,7 @@ class ReplicationSetup:
         self.acting: ActingGroup | None = None
         """Replicas that act for their master; None without enableSlaveActingMaster."""
         if config.replication.enable_slave_acting_master:
-            self._let_replicas_act()
+            self._set_up_acting()
 
     async def start(self) -> None:
         """Open the port for replicas and take the configured role; with controllers there is no
@@ -137,7 +137,7 @@ class ReplicationSetup:
         self._follow_tables()
         self.metadata.tick(self._now_ms(), self._context.steady_ms())
         if self._handover is not None:
-            self._handover.check()
+            self._handover.resolve_if_ended()
         if self.acting is not None:
             self.acting.tick()
 
@@ -164,7 +164,7 @@ class ReplicationSetup:
         """Set the address for replicas in `registration`, and begin to join the controllers' group,
         or without controllers to learn the master's address from registrations' answers. To be
         called once, after `start`. Raises IdentityError, OSError."""
-        host, _ = split(registration.ha_address)
+        host, _ = split_host_port(registration.ha_address)
         registration.ha_address = self._context.ha_address = join(host, self.service.port)
         if self.membership is not None:
             self.membership.start(self._context.address, registration.ha_address)
@@ -184,7 +184,7 @@ class ReplicationSetup:
         replication, service = self._context.config.replication, self.service
         if (
             service.is_master
-            or replication.switches
+            or replication.has_elections
             or replication.ha_master_address
             or self._has_master()
         ):
@@ -215,12 +215,12 @@ class ReplicationSetup:
         address, ha_address = self._known_master
         followed = service.master_address
         if self.membership is not None:
-            address = self.membership.finder.address
+            address = self.membership.master_finder.address
         elif followed and followed != ha_address:
-            host, port = split(followed)
+            host, port = split_host_port(followed)
             address = join(host, port - 1)
         steady_ms = self._context.steady_ms()
-        self.metadata.follow(address if followed else "", service.epoch, steady_ms)
+        self.metadata.begin_following(address if followed else "", service.epoch, steady_ms)
 
     def _on_role_changed(self) -> None:
         """Apply the role of replication to the rest of the broker: tables, then the role for
@@ -229,13 +229,13 @@ class ReplicationSetup:
         if acting is not None and self._must_clients_wait(acting, term):
             return  # its replicas may copy, its clients have to wait
         if term is not None:
-            self.metadata.lead(self.service.epoch, self._now_ms())
-            context.role.begin(term)
+            self.metadata.begin_leading(self.service.epoch, self._now_ms())
+            context.role.become_master(term)
         else:
-            context.role.end(max(self.service.options.own_id, MASTER_ID + 1))
+            context.role.become_replica(max(self.service.options.own_id, MASTER_ID + 1))
             self._follow_tables()
             if self._handover is not None:
-                self._handover.check()
+                self._handover.resolve_if_ended()
 
     def _must_clients_wait(self, acting: ActingGroup, term: MasterTerm | None) -> bool:
         """Whether clients must still wait although the term has begun, because replicas that may
@@ -247,24 +247,24 @@ class ReplicationSetup:
             return acting.on_elected(term)
         return acting.waits_to_lead
 
-    def _let_replicas_act(self) -> None:
+    def _set_up_acting(self) -> None:
         """Let replicas act while the master is gone, and until the master has their progress
         (RIP-32)."""
         context, membership = self._context, self.membership
         self.acting = acting = ActingGroup(
-            *(context, self.service, self._calls, self._calls.pause),
+            *(context, self.service, self._calls, self._calls.next_turn),
             *(self._now_ms, self._has_master),
             on_acts=lambda: self.metadata.create_from_store(self._now_ms()),
             on_master_reported=self._note_master,
             named_ms=(lambda: LONG_AGO_MS)
             if membership is None
             else membership.other_master_named_ms,
-            ask_controllers=(lambda: None) if membership is None else membership.look_soon,
+            ask_controllers=(lambda: None) if membership is None else membership.read_state_soon,
         )
         acting.on_online = self._on_role_changed
         context.acting = acting
         if membership is not None:
-            membership.on_lease = acting.acting_state.update
+            membership.on_lease = acting.acting_state.update_acting
         # Clients that still take this broker for the master must not be redirected to it.
         context.role.has_master = lambda: (
             self._has_master() and not acting.acting_state.may_get_clients

@@ -47,8 +47,8 @@ async def run_last_writes(
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     for disk in disks:
-        disk.hand_over()
-    thread = LastThread(partial(_finish, work, disks), lambda: _notify_ended(loop, ended))
+        disk.stop_watching()
+    thread = LastThread(partial(_run_then_drain, work, disks), lambda: _notify_ended(loop, ended))
     has_ended, cancelled = await _wait_until_ended(ended, files, disks, limit_ms)
     if not has_ended:
         return False
@@ -56,7 +56,7 @@ async def run_last_writes(
         disk.close()
     if cancelled:
         raise asyncio.CancelledError
-    thread.result()
+    thread.raise_failure()
     return True
 
 
@@ -86,18 +86,18 @@ async def _wait_until_ended(
         elif (loop.time() - since_s) * 1_000 > limit_ms and not work.done():
             logger.error("no sync returned for %d ms: the store is left as after a kill", limit_ms)
             for disk in disks:
-                disk.abandon()
+                disk.abandon_threads()
             return False, cancelled
     return True, cancelled
 
 
-def _finish(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
+def _run_then_drain(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
     """Run the work, then wait until the disks are idle."""
     try:
         work()
     finally:
         for disk in disks:
-            disk.finish()
+            disk.wait_until_idle()
 
 
 def _set_ended(ended: "asyncio.Future[None]") -> None:

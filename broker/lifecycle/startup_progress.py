@@ -34,12 +34,12 @@ class StartupProgress:
 
     def report(self, progress: Progress) -> None:
         """Pass progress on to the loop, where it is notified, and logged each LOG_INTERVAL_MS; to
-        be called on the opening's thread. Raises OpeningStopped after `give_up`."""
+        be called on the opening's thread. Raises OpeningStopped after `cancel_opening`."""
         if self._given_up:
             raise OpeningStopped("opening the store was cancelled")
         self._post(lambda: self._notify_and_log(progress))
 
-    def give_up(self) -> None:
+    def cancel_opening(self) -> None:
         """Cancel the opening: the next call of `report` raises OpeningStopped on its thread. Does
         not wait; to be called on the loop."""
         self._given_up = True

@@ -29,7 +29,8 @@ class _CollectedAcks:
 
 class AckBatcher:
     """Joins the acknowledgements of a turn of the loop into one record for each check point. Loop
-    thread only. `call_soon` schedules `flush` after the present turn; `now_ms` returns epoch ms."""
+    thread only. `call_soon` schedules `write_collected` after the present turn; `now_ms` returns
+    epoch ms."""
 
     def __init__(
         self,
@@ -50,22 +51,23 @@ class AckBatcher:
 
         The Deferred is shared by all messages of a record. It resolves with PUT_OK once that
         record is as safe as a send, or with the status of its failure. Nothing is written before
-        `flush`, except that a full record, or another `invisible_ms` for the key, flushes at once.
+        `write_collected`, except that a full record, or another `invisible_ms` for the key, flushes
+        at once.
         """
         joined = self._coming.get((key, revive_queue_id))
         if joined is not None and (
             joined.invisible_ms != invisible_ms or len(joined.offsets) >= MESSAGES_MAX
         ):
-            self.flush()
+            self.write_collected()
             joined = None
         if joined is None:
             if not self._coming:
-                self._call_soon(self.flush)
+                self._call_soon(self.write_collected)
             joined = self._coming[key, revive_queue_id] = _CollectedAcks(invisible_ms, Deferred())
         joined.offsets[offset] = None
         return joined.written
 
-    def flush(self) -> None:
+    def write_collected(self) -> None:
         """Write one record for the collected acknowledgements of each check point now. An error is
         logged and resolves its acknowledgements with UNKNOWN_ERROR; nothing is raised."""
         coming, self._coming = self._coming, {}

@@ -26,7 +26,7 @@ class _ReadableTime:
         self._samples: list[tuple[int, int]] = []
         self._time_ms = 0
 
-    def add(self, time_ms: int, end: int, readable: int) -> int:
+    def add_sample(self, time_ms: int, end: int, readable: int) -> int:
         """Add a sample: records appended by `time_ms` end at `end` in the log. Return the time of
         the newest sample whose end is at most `readable`."""
         self._samples.append((time_ms, end))
@@ -52,19 +52,19 @@ class AckWatermark:
         self._stored, self._delivered = _ReadableTime(), _ReadableTime()
         self._now_ms = 0
 
-    def forget(self) -> None:
+    def drop_samples(self) -> None:
         """Drop all samples, because the role of this broker changed."""
         self._stored, self._delivered = _ReadableTime(), _ReadableTime()
 
-    def step(self, now_ms: int) -> int:
+    def take_sample(self, now_ms: int) -> int:
         """Take a sample at `now_ms` (epoch ms), and return the settled time: epoch ms up to which
         every acknowledgement can be read, 0 before the first such sample."""
         if now_ms < self._now_ms:
-            self.forget()  # the clock went back: older samples belong to times that come again
+            self.drop_samples()  # the clock went back: older samples belong to times to come
         self._now_ms = now_ms
         store = self._store
         readable = min(store.dispatched_log_offset, store.confirm_log_offset)
         end = store.max_log_offset
-        stored_ms = self._stored.add(now_ms, end, readable)
+        stored_ms = self._stored.add_sample(now_ms, end, readable)
         due_ms = min(stored_ms, self._delivered_ms(now_ms))
-        return self._delivered.add(due_ms, end, readable)
+        return self._delivered.add_sample(due_ms, end, readable)

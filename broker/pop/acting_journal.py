@@ -21,7 +21,15 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.engine.types import PutStatus, QueueOffset
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    as_object,
+    read_int64,
+    read_list,
+    read_table,
+    read_text,
+)
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.pop_records import (
     CHECK_POINT_TAG,
@@ -38,7 +46,7 @@ FILE_NAME: Final = "popNotes.json"
 """Name of the file in the broker's configuration folder."""
 POP_NOTES: Final = "popNotes"
 """Field of a request for offsets (43): the number after which notes are requested. In its answer: a
-page of notes (`ActingJournal.page`)."""
+page of notes (`ActingJournal.notes_after`)."""
 RETURN_NUMBER: Final = "returnNumber"
 """Field of the same request: the number of the 906 with which the returned master began to ask; 0
 if a replica asks."""
@@ -104,35 +112,37 @@ class JournaledPop:
     def to_json(self) -> dict[str, Any]:
         """Return the note as an object of popNotes.json and of answers; `from_json` parses it."""
         value: dict[str, Any] = {
-            "ack": self.to_acknowledgement().body().decode(),
+            "ack": self.to_acknowledgement().encode_body().decode(),
             "invisibleTime": self.invisible_ms,
             "number": self.number,
             "reviveQueueId": self.revive_queue_id,
         }
         if self.check_point is not None:
-            value["checkPoint"] = self.check_point.body().decode()
+            value["checkPoint"] = self.check_point.encode_body().decode()
         return value
 
     def row(self) -> bytes:
         """Return the note as a row of a JSON table (see json_table.Row)."""
-        return fastjson.row(self.name, self.to_json(), 2)
+        return fastjson.encode_member(self.name, self.to_json(), 2)
 
     @classmethod
     def from_json(cls, value: Any) -> "JournaledPop":
         """Parse the result of `to_json`. Raises BadBody if a member is missing, malformed, negative
         or too long."""
         members = as_object(value)
-        ack = Acknowledgement.parse(text(members, "ack").encode(), True)
+        ack = Acknowledgement.parse(read_text(members, "ack").encode(), True)
         if not (ack.key.topic and ack.key.group):
             raise BadBody("a note without a topic or a group")
         encoded, check_point = members.get("checkPoint"), None
         if encoded is not None:
-            check_point = CheckPoint.parse(text(members, "checkPoint").encode())
+            check_point = CheckPoint.parse(read_text(members, "checkPoint").encode())
             if check_point.key != ack.key:
                 raise BadBody("a note with two check points")
         if len(ack.queue_offsets) > MESSAGES_MAX:
             raise BadBody(f"a note with {len(ack.queue_offsets)} acknowledgements")
-        numbers = [number(members, name) for name in ("reviveQueueId", "invisibleTime", "number")]
+        numbers = [
+            read_int64(members, name) for name in ("reviveQueueId", "invisibleTime", "number")
+        ]
         if min(numbers) < 0:
             raise BadBody("a note with a negative number")
         return cls(ack.key, numbers[0], numbers[1], check_point, ack.queue_offsets, numbers[2])
@@ -175,12 +185,12 @@ class ActingJournal:
             members = as_object(saved)
             self._generation = _generation_of(members)
             self.master_takes = members.get("masterTakes") is True
-            self._number = number(members, "number")
+            self._number = read_int64(members, "number")
             self._taken = {
                 name: as_int(at, _TAKEN)
                 for name, at in as_object(members.get(_TAKEN) or {}).items()
             }
-            found = table(members, _TABLE, JournaledPop.from_json)
+            found = read_table(members, _TABLE, JournaledPop.from_json)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
         rows = sorted(found.values(), key=lambda note: note.number)
@@ -212,7 +222,7 @@ class ActingJournal:
         """Return the note of a check point, None if there is no note."""
         return self._rows.get(unique_key(key, CHECK_POINT_TAG))
 
-    def all(self) -> list[JournaledPop]:
+    def all_notes(self) -> list[JournaledPop]:
         """Return all notes, least number first."""
         return list(self._by_number.values())
 
@@ -229,7 +239,7 @@ class ActingJournal:
         note = JournaledPop(
             check_point.key, revive_queue_id, check_point.invisible_ms, check_point, acked, 0
         )
-        return self._put_one(note, now_ms)
+        return self._put_note(note, now_ms)
 
     def add_ack(
         self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
@@ -244,7 +254,7 @@ class ActingJournal:
         if len(acked) > MESSAGES_MAX:
             # no check point has as many messages
             return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
-        return self._put_one(replace(known, acked=acked), now_ms)
+        return self._put_note(replace(known, acked=acked), now_ms)
 
     def add_handled(
         self, check_point: CheckPoint, queue_offsets: Sequence[QueueOffset], revive_queue_id: int
@@ -258,18 +268,18 @@ class ActingJournal:
         known = self.get(check_point.key)
         ack = Acknowledgement(check_point.key, tuple(queue_offsets), is_batch=True)
         if known is not None and set(queue_offsets) <= set(known.acked):
-            return self._saver.saved().map(lambda _error: None)
+            return self._saver.when_saved().map(lambda _error: None)
         now_ms = check_point.revive_ms
         added = self.add_ack(ack, check_point.invisible_ms, revive_queue_id, now_ms)
         return added.map(lambda _status: None)
 
     # On a broker that takes notes over
 
-    def page(self, after: int, return_number: int) -> dict[str, Any]:
+    def notes_after(self, after: int, return_number: int) -> dict[str, Any]:
         """Return a page for a peer: at most PAGE notes with numbers greater than `after`, least
         number first; `read_page` parses it. `return_number` identifies the return of a master that
         asks, and the last page is remembered for `taken_over`; 0: another replica asks."""
-        found = [note for note in self.all() if note.number > after]
+        found = [note for note in self.all_notes() if note.number > after]
         some, is_last = found[:PAGE], len(found) <= PAGE
         if is_last and return_number:
             self._read = return_number, self._number
@@ -280,7 +290,7 @@ class ActingJournal:
             "number": some[-1].number if some else max(after, self._number),
         }
 
-    def take(self, generation: str, notes: Sequence[JournaledPop]) -> bool:
+    def take_notes(self, generation: str, notes: Sequence[JournaledPop]) -> bool:
         """Add the notes of another broker's table with numbers greater than those taken before;
         `notes` begin with the least number. They are merged into known notes, get new numbers, and
         are safe once the saver has saved. Returns False, with nothing added, if they would exceed
@@ -297,20 +307,20 @@ class ActingJournal:
         self._taken[generation] = new[-1].number
         while len(self._taken) > TAKEN_MAX:
             del self._taken[next(iter(self._taken))]
-        self._put([self._merged(note) for note in new])
+        self._put_notes([self._merge_note(note) for note in new])
         return True
 
-    def forget(self, upto: int) -> None:
+    def forget_notes(self, upto: int) -> None:
         """Remove notes with numbers up to `upto`: they are in the master's log, and confirmed. The
         file is written soon."""
-        self._remove([note for note in self.all() if note.number <= upto])
+        self._remove([note for note in self.all_notes() if note.number <= upto])
 
-    def drop_taken_over(self, return_number: int) -> None:
+    def forget_taken_over_notes(self, return_number: int) -> None:
         """Remove the notes on the pages that the master of the return `return_number` has read to
         the last page: it serves now, so the notes are safe there. Another return number removes
         nothing."""
         if self._read is not None and self._read[0] == return_number:
-            self.forget(self._read[1])
+            self.forget_notes(self._read[1])
         self._read = None
 
     def set_master_takes(self, *, master_takes: bool) -> None:
@@ -319,7 +329,7 @@ class ActingJournal:
             self.master_takes = master_takes
             self._save([], [])
 
-    def _merged(self, note: JournaledPop) -> JournaledPop:
+    def _merge_note(self, note: JournaledPop) -> JournaledPop:
         """Return the note with the acknowledgements of the known note of its check point added."""
         mine = self.get(note.key)
         if mine is None:
@@ -329,14 +339,14 @@ class ActingJournal:
 
     # The table of notes
 
-    def _put_one(self, note: JournaledPop, now_ms: int) -> Deferred[PutStatus]:
+    def _put_note(self, note: JournaledPop, now_ms: int) -> Deferred[PutStatus]:
         """Add or replace a note, if there is room; resolves as `add_check_point` does."""
         if self._size + _size_of(note) > SIZE_MAX // 2:
             self._make_room(now_ms)
         if self._size + _size_of(note) > SIZE_MAX:
             return Deferred.resolved(PutStatus.OS_PAGE_CACHE_BUSY)
-        self._put([note])
-        return self._saver.saved().map(
+        self._put_notes([note])
+        return self._saver.when_saved().map(
             lambda error: PutStatus.PUT_OK if error is None else PutStatus.UNKNOWN_ERROR
         )
 
@@ -346,10 +356,10 @@ class ActingJournal:
         if abs(now_ms - self._looked_ms) < SETTLED_MS // 10:
             return  # each look goes over all notes
         self._looked_ms = now_ms
-        over = [note for note in self.all() if note.is_complete]
+        over = [note for note in self.all_notes() if note.is_complete]
         self._remove([one for one in over if now_ms - one.key.pop_time_ms > SETTLED_MS])
 
-    def _put(self, notes: Sequence[JournaledPop]) -> None:
+    def _put_notes(self, notes: Sequence[JournaledPop]) -> None:
         """Add or replace notes, each with a new number, and have the file written soon."""
         put = []
         for note in notes:
@@ -361,7 +371,7 @@ class ActingJournal:
             self._by_number.pop(numbered.name, None)
             self._by_number[numbered.name] = numbered
             put.append(numbered)
-        self._save([fastjson.compact(note.row()) for note in put], [])
+        self._save([fastjson.strip_layout(note.row()) for note in put], [])
         for note in put:
             self.on_note(note.key)
 
@@ -376,8 +386,8 @@ class ActingJournal:
 
     def _save(self, rows: list[bytes], gone: list[str]) -> None:
         """Have the changed rows, and the names of removed notes (`gone`), appended to the file."""
-        change = config_changes.change(self._members(), {_TABLE: rows}, {_TABLE: gone})
-        self._saver.changed(FILE_NAME, self._content, change)
+        change = config_changes.encode_change(self._members(), {_TABLE: rows}, {_TABLE: gone})
+        self._saver.save_changed(FILE_NAME, self._content, change)
 
     def _members(self) -> dict[str, Any]:
         """The members of the file besides the notes."""
@@ -394,17 +404,17 @@ class ActingJournal:
 
 
 def read_page(value: Any) -> tuple[str, list[JournaledPop], int | None]:
-    """Parse a page made by `ActingJournal.page`: return (generation, notes, number to continue
-    after; None on the last page). Raises BadBody."""
+    """Parse a page made by `ActingJournal.notes_after`: return (generation, notes, number to
+    continue after; None on the last page). Raises BadBody."""
     members = as_object(value)
-    notes = items(members, "notes", JournaledPop.from_json)
-    more = None if members.get("isLast") is not False else number(members, "number")
+    notes = read_list(members, "notes", JournaledPop.from_json)
+    more = None if members.get("isLast") is not False else read_int64(members, "number")
     return _generation_of(members), notes, more
 
 
 def _generation_of(members: dict[str, Any]) -> str:
     """Read the generation of a peer's table of notes. Raises BadBody."""
-    generation = text(members, "generation")
+    generation = read_text(members, "generation")
     if not _GENERATION.fullmatch(generation):
         raise BadBody("notes without a generation")
     return generation

@@ -64,7 +64,7 @@ class ActingJournalReplay:
         if not delivered_ms or 0 <= now_ms - self._failed_ms < AGAIN_MS:
             return False
         if self._left is None:
-            self._left = deque(self._notes.all())
+            self._left = deque(self._notes.all_notes())
             self._upto, self._has_failed = self._left[-1].number, False
             logger.info("writing %d notes of replicas that acted to the log", len(self._left))
         for _ in range(min(NOTES_PER_STEP, len(self._left))):
@@ -103,4 +103,4 @@ class ActingJournalReplay:
                 "notes of replicas that acted were not all written: they will be written again"
             )
         else:
-            self._notes.forget(self._upto)
+            self._notes.forget_notes(self._upto)

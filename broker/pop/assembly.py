@@ -145,7 +145,7 @@ def make_pop(deps: PopDeps) -> PopService:
 def _revive_queues(deps: PopDeps, topic: str) -> int:
     """Return the number of queues of the revive topic. reviveQueueNum may have been greater before:
     records in the additional queues, and timers for them, remain until they are read."""
-    found = deps.topics.peek(topic)
+    found = deps.topics.peek_topic(topic)
     return max(
         deps.config.revive_queue_num,
         found.read_queue_nums if found is not None else 0,
@@ -171,16 +171,16 @@ def _begin_recovery(
         set_back_ms=lambda queue: offsets.last_reset_ms(queue.group, queue.topic, queue.queue_id),
         lives=lives,
         exists=lambda queue: (
-            deps.topics.peek(queue.topic) is not None
+            deps.topics.peek_topic(queue.topic) is not None
             and deps.groups.find_used(queue.group, deps.wall_ms()) is not None
         ),
-        restore=lambda logged: order_journal.restore(logged, deps.wall_ms()),
+        restore=lambda logged: order_journal.restore_batch(logged, deps.wall_ms()),
     )
     orders.end_former(lives.is_former)
     orders.remove_outdated(lambda topic, group, queue_id: offsets.query(group, topic, queue_id))
     places = [(TIMER_TOPIC, 0)]
     places += [(topic, queue_id) for queue_id in range(_revive_queues(deps, topic))]
-    noted = [note.check_point for note in notes.all() if note.check_point is not None]
+    noted = [note.check_point for note in notes.all_notes() if note.check_point is not None]
     return recover_offsets(deps.store, places, topic, deps.config.broker_name, known, noted)
 
 
@@ -245,6 +245,6 @@ def _pop_escape(
         (topic, partial(_revive_queues, deps, topic)),
         deps.config.broker_name,
         deps.delivered_ms,
-        lambda: role.is_acting and not role.is_master and escape.is_on,
+        lambda: role.is_acting and not role.is_master and escape.is_enabled,
     )
     return escaping

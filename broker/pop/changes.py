@@ -67,12 +67,12 @@ class ChangedHandles:
             first = next(iter(self._changes))
             if self.size <= MAX_SIZE and self._changes[first].until_ms > now_ms:
                 break
-            self.drop(*first)
+            self.forget_handle(*first)
         change.written.then(
-            lambda status: None if status is PutStatus.PUT_OK else self.drop(key, offset)
+            lambda status: None if status is PutStatus.PUT_OK else self.forget_handle(key, offset)
         )
 
-    def drop(self, key: CheckPointKey, offset: QueueOffset) -> None:
+    def forget_handle(self, key: CheckPointKey, offset: QueueOffset) -> None:
         """Forget the handle, if it is recorded: its time has ended, or the change failed."""
         if self._changes.pop((key, offset), None) is not None:
             self.size -= _size(key)

@@ -47,7 +47,7 @@ class InFlight:
         """Place of the first message popped for each count."""
         self._looked: dict[Pair, int] = {}
 
-    def popped(
+    def count_popped(
         self, queue: PoppedQueue, first: QueueOffset, until_ms: int, count: int, now_ms: int
     ) -> None:
         """Count `count` messages of a queue, the first at offset `first`, as hidden until
@@ -60,9 +60,9 @@ class InFlight:
         if now_ms - self._looked.setdefault(pair, now_ms) >= FORGET_MS:
             self._drop_expired(pair, now_ms)
 
-    def acked(self, group: str, topic: str, until_ms: int, count: int) -> None:
+    def count_acked(self, group: str, topic: str, until_ms: int, count: int) -> None:
         """Subtract `count` acknowledged messages that were hidden until `until_ms`, which must be
-        the value given to `popped`; a count never drops under 0."""
+        the value given to `count_popped`; a count never drops under 0."""
         self._collect()
         counts, second = self._counts.get((group, topic)), until_ms // SECOND
         if counts is not None and counts[second]:

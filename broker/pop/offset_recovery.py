@@ -61,7 +61,7 @@ class PoppedOffsets:
     exists: Callable[[PoppedQueue], bool]
     restore: Callable[[LoggedBatch], None]
 
-    def counts(self, queue: PoppedQueue, pop_time_ms: int) -> bool:
+    def is_in_present_life(self, queue: PoppedQueue, pop_time_ms: int) -> bool:
         """Whether a pop of the queue at `pop_time_ms` (epoch ms) belongs to the present life and is
         later than the last time the offset was set back."""
         is_former = self.lives.is_former(queue.topic, queue.group, pop_time_ms)
@@ -99,14 +99,14 @@ def recover_offsets(
             if record is None or count >= INTERVALS_MAX:
                 continue
             if code == _CHECK_POINT:
-                count += _remember(found, record, revive_topic, broker_name, offsets)
+                count += _remember_interval(found, record, revive_topic, broker_name, offsets)
             elif topic == revive_topic:
                 count += _remember_ordered(ordered, record, broker_name, offsets)
     for number, check_point in enumerate(noted, 1):
         if number % READ_MAX == 0:
             yield False
         if count < INTERVALS_MAX:
-            count += _remember_one(found, check_point, broker_name, offsets)
+            count += _add_interval(found, check_point, broker_name, offsets)
     for number, logged in enumerate(ordered.values(), 1):
         if number % READ_MAX == 0:
             yield False
@@ -168,7 +168,7 @@ def _newest_first(
             yield 0, None
 
 
-def _remember(
+def _remember_interval(
     found: dict[PoppedQueue, list[Interval]],
     record: Record,
     revive_topic: str,
@@ -184,10 +184,10 @@ def _remember(
         check_point = CheckPoint.parse(record.body)
     except BadBody:
         return 0  # written by a client
-    return _remember_one(found, check_point, broker_name, offsets)
+    return _add_interval(found, check_point, broker_name, offsets)
 
 
-def _remember_one(
+def _add_interval(
     found: dict[PoppedQueue, list[Interval]],
     check_point: CheckPoint,
     broker_name: str,
@@ -199,7 +199,7 @@ def _remember_one(
     if key.broker_name != broker_name:
         return 0
     queue = PoppedQueue(key.topic, key.group, key.queue_id)
-    if not offsets.counts(queue, key.pop_time_ms):
+    if not offsets.is_in_present_life(queue, key.pop_time_ms):
         return 0
     intervals = found.setdefault(queue, [])
     first, end = key.start, key.start + max(check_point.distances) + 1
@@ -225,7 +225,7 @@ def _remember_ordered(
     queue = logged.queue
     known = found.get(queue)
     is_newer = known is None or known.at < logged.at
-    counts = offsets.counts(queue, logged.batch.pop_time_ms)
+    counts = offsets.is_in_present_life(queue, logged.batch.pop_time_ms)
     if not is_newer or not counts or logged.broker_name != broker_name:
         return 0
     found[queue] = logged

@@ -16,7 +16,7 @@ from typing import Any, Final
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import text_size
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, number, optional_text
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, optional_text, read_int64
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import check_lengths, kept_size
 
@@ -114,12 +114,12 @@ class OrderedBatch:
             return None
         first, *rest = (as_int(each, "o") for each in found)
         return cls(
-            pop_time_ms=number(members, "popTime"),
-            invisible_ms=number(members, "i"),
+            pop_time_ms=read_int64(members, "popTime"),
+            invisible_ms=read_int64(members, "i"),
             offsets=[QueueOffset(first), *(QueueOffset(first + each) for each in rest)],
             attempt_id=optional_text(members, "a"),
-            given_ms=number(members, "l"),
-            acked=number(members, "cm") & ((1 << len(found)) - 1),
+            given_ms=read_int64(members, "l"),
+            acked=read_int64(members, "cm") & ((1 << len(found)) - 1),
             visible_ms=_by_offset(members.get("ot")),
             counts=_by_offset(members.get("oc")),
         )
@@ -150,7 +150,7 @@ class OrderedBatches:
                 for queue_id, value in as_object(queues).items():
                     batch = OrderedBatch.from_json(value)
                     if batch is not None:
-                        self._put((topic, group), as_int(queue_id, name), batch)
+                        self._set_batch((topic, group), as_int(queue_id, name), batch)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
@@ -159,14 +159,14 @@ class OrderedBatches:
         visible again; None if there is no batch. Not a copy."""
         return self._table.get((topic, group), {}).get(queue_id)
 
-    def put(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> None:
+    def restore_batch(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> None:
         """Replace the batch of a queue with the state found in the log; without room for it the
         queue has no batch."""
         if len(batch.offsets) <= self.room(topic, group, queue_id, batch.attempt_id):
-            self._put((topic, group), queue_id, batch)
+            self._set_batch((topic, group), queue_id, batch)
             self._changed = True
         else:
-            self.clear(topic, group, queue_id)
+            self.remove_batch(topic, group, queue_id)
 
     def unacknowledged_count(self, topic: str, group: str, now_ms: int) -> int:
         """Return the number of unacknowledged messages in the group's batches of the topic that
@@ -184,7 +184,7 @@ class OrderedBatches:
         for pair, queues in self._table.items():
             for queue_id, batch in list(queues.items()):
                 if done(*pair, queue_id) > batch.offsets[-1]:
-                    self.clear(*pair, queue_id)
+                    self.remove_batch(*pair, queue_id)
 
     def end_former(self, is_former: Callable[[str, str, int], bool]) -> None:
         """Remove batches given out in a former life: `is_former(topic, group, pop_time_ms)` is
@@ -192,7 +192,7 @@ class OrderedBatches:
         for (topic, group), queues in self._table.items():
             for queue_id, batch in list(queues.items()):
                 if is_former(topic, group, batch.pop_time_ms):
-                    self.clear(topic, group, queue_id)
+                    self.remove_batch(topic, group, queue_id)
 
     def blocked_until_ms(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
@@ -239,7 +239,7 @@ class OrderedBatches:
                 count = before.counts.get(offset, 0) + (not again and offset in known)
                 if count:
                     batch.counts[offset] = count
-        self._put(pair, queue_id, batch)
+        self._set_batch(pair, queue_id, batch)
         self._changed = True
         return {offset: batch.counts.get(offset, 0) for offset in offsets}
 
@@ -270,7 +270,7 @@ class OrderedBatches:
         self._changed = True
         return batch.next_offset()
 
-    def hide(
+    def hide_message(
         self,
         topic: str,
         group: str,
@@ -289,9 +289,9 @@ class OrderedBatches:
         self._changed = True
         return True
 
-    def take_back(self, topic: str, group: str, queue_id: int, pop_time_ms: int) -> None:
+    def make_batch_visible(self, topic: str, group: str, queue_id: int, pop_time_ms: int) -> None:
         """Make the batch of that pop time visible at once, because it reached no consumer; another
-        batch stays. Times set by `hide` stay."""
+        batch stays. Times set by `hide_message` stay."""
         batch = self.get(topic, group, queue_id)
         if batch is not None and batch.pop_time_ms == pop_time_ms:
             batch.invisible_ms = 0
@@ -303,7 +303,7 @@ class OrderedBatches:
         self._table.clear()
         self.size = 0
 
-    def clear(self, topic: str, group: str, queue_id: int) -> None:
+    def remove_batch(self, topic: str, group: str, queue_id: int) -> None:
         """Remove the batch of a queue, if it has one: the group's offset was changed."""
         queues = self._table.get((topic, group), {})
         batch = queues.pop(queue_id, None)
@@ -311,7 +311,7 @@ class OrderedBatches:
             self.size -= batch.size()
             self._changed = True
 
-    def sweep(self, queues_of: Callable[[str, str], int], now_ms: int) -> None:
+    def remove_stale(self, queues_of: Callable[[str, str], int], now_ms: int) -> None:
         """Remove batches given out more than STALE_MS before `now_ms` (epoch ms), and batches of
         queues that do not exist: `queues_of(topic, group)` returns the number of queues, 0 if the
         topic or the group is gone."""
@@ -319,11 +319,11 @@ class OrderedBatches:
             count = queues_of(*pair)
             for queue_id, batch in list(queues.items()):
                 if queue_id >= count or now_ms - batch.given_ms > STALE_MS:
-                    self.clear(*pair, queue_id)
+                    self.remove_batch(*pair, queue_id)
             if not queues:
                 del self._table[pair]
 
-    def take_save(self) -> dict[str, Any] | None:
+    def take_unsaved_content(self) -> dict[str, Any] | None:
         """Return the content to write to FILE_NAME and regard it as saved; None if nothing has
         changed since. After a failed write the caller calls `save_failed`."""
         if not self._changed:
@@ -333,12 +333,13 @@ class OrderedBatches:
 
     def save(self) -> None:
         """Write the file now if anything has changed; blocks, for a clean stop. Raises OSError."""
-        content = self.take_save()
+        content = self.take_unsaved_content()
         if content is not None:
             self._files.save(FILE_NAME, content)
 
     def save_failed(self) -> None:
-        """Make the next `take_save` return the content again: the last content is not on disk."""
+        """Make the next `take_unsaved_content` return the content again: the last content is not on
+        disk."""
         self._changed = True
 
     def to_json(self) -> dict[str, Any]:
@@ -351,7 +352,7 @@ class OrderedBatches:
             }
         }
 
-    def _put(self, pair: Pair, queue_id: int, batch: OrderedBatch) -> None:
+    def _set_batch(self, pair: Pair, queue_id: int, batch: OrderedBatch) -> None:
         """Set the batch of a queue, and count its size."""
         queues = self._table.setdefault(pair, {})
         if queue_id in queues:

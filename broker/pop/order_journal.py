@@ -18,7 +18,7 @@ from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer, LogOffset, PutStatus
-from turbopump.net.wire.bodies import BadBody, dump, int32, load_small_object, text
+from turbopump.net.wire.bodies import BadBody, encode_json, load_small_object, read_int32, read_text
 from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 
@@ -75,16 +75,16 @@ class OrderJournal:
             if self._batches.blocked_until_ms(*queue, None, now_ms):
                 self.write(queue, now_ms)
 
-    def forget(self) -> None:
+    def forget_batches(self) -> None:
         """Remove all batches, here and in OrderedBatches, because this broker's role changed: the
         records of another master count, not the local state."""
         self._logged_ms.clear()
         self._batches.clear_all()
 
-    def restore(self, found: LoggedBatch, now_ms: int) -> None:
+    def restore_batch(self, found: LoggedBatch, now_ms: int) -> None:
         """Put the batch of a record into OrderedBatches; its record counts as written at
         `now_ms`."""
-        self._batches.put(*found.queue, found.batch)
+        self._batches.restore_batch(*found.queue, found.batch)
         self._logged_ms[found.queue] = now_ms
 
 
@@ -95,7 +95,7 @@ def body_of(queue: PoppedQueue, batch: OrderedBatch, broker_name: str) -> bytes:
     members |= {"bn": broker_name, "c": queue.group, "q": queue.queue_id, "t": queue.topic}
     if check_lengths(attempt=batch.attempt_id):
         del members["a"]  # too long for a record; no client sends such an id
-    return dump(members)
+    return encode_json(members)
 
 
 def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
@@ -108,8 +108,8 @@ def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
     if batch.offsets[0] < 0 or batch.offsets[-1] >= 1 << 62:
         raise BadBody("the offsets of an ordered batch are out of range")
     topic, group = name_member(members, "t"), name_member(members, "c")
-    queue_id = int32(members, "q")
+    queue_id = read_int32(members, "q")
     if not topic or not group or queue_id < 0:
         raise BadBody("an ordered batch without a queue")
     queue = PoppedQueue(topic, group, queue_id)
-    return LoggedBatch(queue, batch, text(members, "bn"), at)
+    return LoggedBatch(queue, batch, read_text(members, "bn"), at)

@@ -38,8 +38,8 @@ class OutstandingBatch:
 
 class OutstandingPops:
     """The hand-outs of pops whose check points are not safe yet, by queue. Loop thread only.
-    `commit(queue, offset)` sets the group's offset; `skip` and `settle` call it before they
-    return."""
+    `commit(queue, offset)` sets the group's offset; `skip_messages` and `mark_safe` call it before
+    they return."""
 
     def __init__(self, commit: Callable[[PoppedQueue, QueueOffset], None]) -> None:
         self._commit = commit
@@ -59,38 +59,39 @@ class OutstandingPops:
 
     def add(self, queue: PoppedQueue, end: QueueOffset) -> OutstandingBatch:
         """Add a hand-out of messages up to before `end`, after the earlier hand-outs of the queue.
-        The caller passes the result to `settle` or `drop` later."""
+        The caller passes the result to `mark_safe` or `drop_from` later."""
         given = OutstandingBatch(end)
         self._waiting.setdefault(queue, deque()).append(given)
         return given
 
-    def skip(self, queue: PoppedQueue, start: QueueOffset, end: QueueOffset) -> None:
+    def skip_messages(self, queue: PoppedQueue, start: QueueOffset, end: QueueOffset) -> None:
         """Count the messages from `start` to before `end` as handed out and safe: the filter
-        refused them, so no check point is needed. The next check point must begin at `take_origin`.
+        refused them, so no check point is needed. The next check point must begin at
+        `take_check_point_start`.
         """
-        self._skipped[queue] = self._origin(queue, start), end
-        self.settle(queue, self.add(queue, end))
+        self._skipped[queue] = self._skipped_start(queue, start), end
+        self.mark_safe(queue, self.add(queue, end))
 
     def has_skipped(self, queue: PoppedQueue) -> bool:
         """Whether the filter skipped messages since the last hand-out, which the next check point
         must cover."""
         return queue in self._skipped
 
-    def take_origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
+    def take_check_point_start(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
         """Return where the check point of a hand-out read from `start` must begin: at the first
         message skipped since the last hand-out if the skipped messages end at `start`, else at
         `start`. The skipped messages are forgotten: call it once for each hand-out."""
-        origin = self._origin(queue, start)
+        origin = self._skipped_start(queue, start)
         self._skipped.pop(queue, None)
         return origin
 
-    def _origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
+    def _skipped_start(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
         """Return the first message skipped since the last hand-out if the skipped ones end at
         `start`, else `start`."""
         first, end = self._skipped.get(queue, (start, start))
         return first if end == start else start  # else the offset was set meanwhile
 
-    def settle(self, queue: PoppedQueue, given: OutstandingBatch) -> None:
+    def mark_safe(self, queue: PoppedQueue, given: OutstandingBatch) -> None:
         """Mark the hand-out as safe. If it is the first pending hand-out of the queue, commit the
         end of the safe hand-outs up to the first that is not safe. A hand-out that was dropped or
         forgotten has no effect."""
@@ -104,7 +105,7 @@ class OutstandingPops:
         if end is not None:
             self._commit(queue, end)
 
-    def drop(self, queue: PoppedQueue, given: OutstandingBatch) -> None:
+    def drop_from(self, queue: PoppedQueue, given: OutstandingBatch) -> None:
         """Remove a hand-out whose check point may be missing, and all later hand-outs of the queue:
         their messages are given out once more."""
         self._skipped.pop(queue, None)
@@ -115,7 +116,7 @@ class OutstandingPops:
             if not waiting:
                 del self._waiting[queue]
 
-    def forget(self, queue: PoppedQueue) -> None:
+    def forget_queue(self, queue: PoppedQueue) -> None:
         """Remove the queue's hand-outs without a commit: the group's offset was set, and they must
         not move it."""
         self._waiting.pop(queue, None)
@@ -126,7 +127,7 @@ class OutstandingPops:
         a commit. A retry topic is a topic of its own."""
         known = {*self._waiting, *self._skipped}
         for queue in [one for one in known if topic == one.topic or group == one.group]:
-            self.forget(queue)
+            self.forget_queue(queue)
 
     def forget_all(self) -> None:
         """Forget all hand-outs without a change of offsets, because the role of this broker

@@ -11,7 +11,7 @@ from typing import Final
 
 from turbopump.broker.pop.popping import Popped, PopQuery, QueueBatch
 from turbopump.broker.pop.retries import PROPERTIES_MAX
-from turbopump.engine.log.record_parts import encode_again, records_in
+from turbopump.engine.log.record_parts import encode_copy, records_in
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.pop_handles import PopHandle, RetryKind
@@ -55,7 +55,7 @@ def records_of(
                 queue_offset=QueueOffset(record.queue_offset),
             )
             properties = _with_handle(record.properties, handle.text())
-            made.append(encode_again(record, query.topic.encode(), properties))
+            made.append(encode_copy(record, query.topic.encode(), properties))
     return made
 
 

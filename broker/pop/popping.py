@@ -171,7 +171,7 @@ class Popping:
         pop_time_ms = self._lives.pop_time_ms(query.topic, query.group, now_ms)
         popped = Popped(pop_time_ms, ORDERED_REVIVE_QUEUE if query.is_ordered else revive_queue)
         read_on = 0
-        for number, (kind, queue) in enumerate(self._places(query, draw)):
+        for number, (kind, queue) in enumerate(self._queues_in_turn(query, draw)):
             if arrived is not None and arrived != (queue.topic, queue.queue_id):
                 continue
             if number % QUEUES_PER_STEP == QUEUES_PER_STEP - 1 or len(popped.unread) > read_on:
@@ -186,8 +186,8 @@ class Popping:
         without an offset gets one. `now_ms` is epoch ms."""
         reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id)
         if reset is not None:
-            self._outstanding.forget(queue)
-            self._orders.clear(*queue)
+            self._outstanding.forget_queue(queue)
+            self._orders.remove_batch(*queue)
             return reset
         handed = self._outstanding.next_offset(queue)
         if handed is not None:
@@ -200,7 +200,7 @@ class Popping:
         topics. `queue_id` -1: all queues of the topic. Nothing for an unknown topic."""
         query = PopQuery(topic, group, queue_id, 1, 0, None)
         for kind in (RetryKind.NORMAL, *self.retry_kinds(topic, group)):
-            for _, queue in self._queues(query, kind, 0):
+            for _, queue in self._queues_of_topic(query, kind, 0):
                 yield queue
 
     def peek_offset(self, queue: PoppedQueue) -> QueueOffset:
@@ -242,25 +242,27 @@ class Popping:
         configured kind first; a pop reads one of them."""
         return self._retry_names.existing_kinds(topic, group)
 
-    def _places(self, query: PopQuery, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
+    def _queues_in_turn(
+        self, query: PopQuery, draw: int
+    ) -> Iterator[tuple[RetryKind, PoppedQueue]]:
         """Yield (kind, queue) of a request's queues in reading order, turned by `draw`: the retry
         topic comes first now and then, so that neither starves. Each queue is made when it is read:
         a topic may have many."""
-        normal = self._queues(query, RetryKind.NORMAL, draw)
+        normal = self._queues_of_topic(query, RetryKind.NORMAL, draw)
         kinds = [] if query.is_ordered else self.retry_kinds(query.topic, query.group)
         retry: Iterator[tuple[RetryKind, PoppedQueue]] = iter(())
         if kinds:
             # An answer has messages of a kind of retry topic: both have the same queue ids.
-            retry = self._queues(query, kinds[draw % len(kinds)], draw)
+            retry = self._queues_of_topic(query, kinds[draw % len(kinds)], draw)
         return chain(retry, normal) if draw < self._retry_share else chain(normal, retry)
 
-    def _queues(
+    def _queues_of_topic(
         self, query: PopQuery, kind: RetryKind, draw: int
     ) -> Iterator[tuple[RetryKind, PoppedQueue]]:
         """Yield (kind, queue) of the queues of the topic of that kind, beginning with queue
         `draw`."""
         name = kind.topic_of(query.topic, query.group)
-        topic = self._topics.peek(name)
+        topic = self._topics.peek_topic(name)
         if topic is None:
             return
         if kind is RetryKind.NORMAL and query.queue_id >= 0:
@@ -298,16 +300,16 @@ class Popping:
         result = self._read(query, queue, position, count)
         if result.status in _MOVED:
             position = result.next_queue_offset
-            self._outstanding.forget(queue)
-            self._offsets.correct(queue.group, queue.topic, queue.queue_id, position, now_ms)
+            self._outstanding.forget_queue(queue)
+            self._offsets.correct_offset(queue.group, queue.topic, queue.queue_id, position, now_ms)
             result = self._read(query, queue, position, count)
         if result.status is ReadStatus.FOUND:
             self._hand_out(query, popped, kind, queue, position, result)
         elif result.status in _NOTHING_HERE:
             if query.is_ordered:
-                self._commit(queue, result.next_queue_offset, now_ms)
+                self._commit_offset(queue, result.next_queue_offset, now_ms)
             else:
-                self._outstanding.skip(queue, position, result.next_queue_offset)
+                self._outstanding.skip_messages(queue, position, result.next_queue_offset)
             if result.next_queue_offset < result.max_queue_offset:
                 popped.unread.append(place)
         popped.remaining_counts[place] = max(0, result.max_queue_offset - result.next_queue_offset)
@@ -353,7 +355,7 @@ class Popping:
                 invisible_ms=query.invisible_ms,
             )
             popped.counts.append(order_counts(kind, queue.queue_id, counts))
-            self._commit(queue, position, now_ms)
+            self._commit_offset(queue, position, now_ms)
             logged = self._order_journal.write(queue, now_ms)
             popped.pending.append(logged.map(partial(self._on_batch_logged, popped, taken)))
             return
@@ -363,18 +365,18 @@ class Popping:
         # lies between two check points (csrc/lane_pop.c does the same).
         given = self._outstanding.add(queue, QueueOffset(taken.offsets[-1] + 1))
 
-        def settle(status: PutStatus) -> None:
+        def on_stored(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK:
-                self._outstanding.settle(queue, given)
+                self._outstanding.mark_safe(queue, given)
             else:
-                self._outstanding.drop(queue, given)
+                self._outstanding.drop_from(queue, given)
                 popped.refused = status
                 popped.taken.remove(taken)
                 popped.count -= len(taken.offsets)
 
         check_point = CheckPoint(key, query.invisible_ms, distances)
         written = self._log.add_check_point(check_point, popped.revive_queue_id, now_ms)
-        popped.pending.append(written.map(settle))
+        popped.pending.append(written.map(on_stored))
 
     def _check_point_start(
         self,
@@ -389,7 +391,7 @@ class Popping:
         (offset_recovery.py). If the span is too wide, an acknowledged check point of its own covers
         the skipped messages: the bit sets of acknowledgements begin where the check point does."""
         now_ms = popped.pop_time_ms
-        origin = self._outstanding.take_origin(queue, start)
+        origin = self._outstanding.take_check_point_start(queue, start)
         if offsets[-1] - origin < SPAN_MAX:
             return origin
         if offsets[-1] - start >= SPAN_MAX:
@@ -404,7 +406,7 @@ class Popping:
     def _on_batch_logged(self, popped: Popped, taken: QueueBatch, status: PutStatus) -> None:
         """Take an ordered hand-out back unless its record is in the log (`status`)."""
         if status is not PutStatus.PUT_OK:
-            self._orders.take_back(*taken.queue, popped.pop_time_ms)
+            self._orders.make_batch_visible(*taken.queue, popped.pop_time_ms)
             popped.refused = status
             popped.counts.pop(popped.taken.index(taken))
             popped.taken.remove(taken)
@@ -422,10 +424,10 @@ class Popping:
                 high = store.max_queue_offset(queue.topic, queue.queue_id)
                 begin = QueueOffset(max(0, high - 1))
         begin = QueueOffset(max(low, 0)) if begin is None else begin
-        self._commit(queue, begin, now_ms)
+        self._commit_offset(queue, begin, now_ms)
         return begin
 
-    def _commit(self, queue: PoppedQueue, queue_offset: QueueOffset, now_ms: int) -> None:
+    def _commit_offset(self, queue: PoppedQueue, queue_offset: QueueOffset, now_ms: int) -> None:
         """Commit the group's offset of the queue."""
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, now_ms)
 

@@ -97,13 +97,13 @@ class RetryNames:
             name, 1, PERM_READ | PERM_WRITE, now_ms, attributes=attributes
         )
 
-    def owns(self, kind: RetryKind, topic: str, group: str) -> bool:
+    def belongs_to_group(self, kind: RetryKind, topic: str, group: str) -> bool:
         """Whether the messages in the retry topic of that kind are the group's. Always True for
         version 2; for version 1 see the class."""
         if kind is RetryKind.RETRY_V2:
             return True
         name = kind.topic_of(topic, group)
-        owner = self._owner(name)
+        owner = self._owner_of_topic(name)
         if owner is not None:
             return owner == group
         return self._has_offset(group, name) or not self._is_shared(topic, group)
@@ -111,7 +111,9 @@ class RetryNames:
     def _exists_for(self, kind: RetryKind, topic: str, group: str) -> bool:
         """Whether the retry topic of that kind exists, and its messages are the group's."""
         name = kind.topic_of(topic, group)
-        return self._topics.peek(name) is not None and self.owns(kind, topic, group)
+        return self._topics.peek_topic(name) is not None and self.belongs_to_group(
+            kind, topic, group
+        )
 
     def _is_shared(self, topic: str, group: str) -> bool:
         """Whether another group uses the name of version 1 that this group would use for the
@@ -120,7 +122,7 @@ class RetryNames:
         pair = name.removeprefix(RETRY_PREFIX)
         if self._groups.get(pair) is not None:
             return True
-        owner = self._owner(name)
+        owner = self._owner_of_topic(name)
         if owner is not None:
             return owner != group
         ends = (at for at, letter in enumerate(pair) if letter == "_" and at != len(group))
@@ -128,9 +130,9 @@ class RetryNames:
             return True
         return not self._has_offset(group, name) and self._stored_for(name) not in ("", group)
 
-    def _owner(self, name: str) -> str | None:
+    def _owner_of_topic(self, name: str) -> str | None:
         """The group in the attribute OWNER of the topic `name`; None without it."""
-        topic = self._topics.peek(name)
+        topic = self._topics.peek_topic(name)
         return None if topic is None else topic.attributes.get(OWNER)
 
     def _stored_for(self, name: str) -> str:
@@ -178,16 +180,16 @@ class RetryCopies:
         self._store_host = store_host
         self._names = retry_names
 
-    def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopicState:
+    def prepare_topic(self, check_point: CheckPoint, now_ms: int) -> RetryTopicState:
         """Make the retry topic of a check point's group, if it is missing, and commit offset 0 of
-        the group there, if it has no offset. Only after READY may `revive` be called; after UNSAVED
-        the caller tries again later."""
+        the group there, if it has no offset. Only after READY may `append_copy` be called; after
+        UNSAVED the caller tries again later."""
         key = check_point.key
         if self._lives.has_ended(key):
             return RetryTopicState.GONE  # another message lies at the offset now
         if self._lives.is_ending(key.topic):
             return RetryTopicState.UNSAVED
-        if not (self._topics.peek(key.topic) and self._groups.find_used(key.group, now_ms)):
+        if not (self._topics.peek_topic(key.topic) and self._groups.find_used(key.group, now_ms)):
             return RetryTopicState.GONE
         name = self._retry_topic(key.topic, key.group)
         if self._ensure_topic(name, key, now_ms) is None:
@@ -198,13 +200,15 @@ class RetryCopies:
             self._offsets.commit(key.group, name, 0, QueueOffset(0), now_ms)
         return RetryTopicState.READY
 
-    def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
-        """Append a copy of the message to its group's retry topic now; `prepare` must have returned
-        READY. Resolves with PUT_OK once the copy is as safe as a send, else with the status of the
-        failure."""
+    def append_copy(
+        self, record: Record, check_point: CheckPoint, now_ms: int
+    ) -> Deferred[PutStatus]:
+        """Append a copy of the message to its group's retry topic now; `prepare_topic` must have
+        returned READY. Resolves with PUT_OK once the copy is as safe as a send, else with the
+        status of the failure."""
         key = check_point.key
         name = self._retry_topic(key.topic, key.group)
-        return self._writer.put_unchanged(self._copy(record, check_point, name), now_ms)
+        return self._writer.put_unchanged(self._make_copy(record, check_point, name), now_ms)
 
     def is_former(self, check_point: CheckPoint) -> bool:
         """Whether the check point's topic or group was deleted after the pop, so that nothing is
@@ -224,7 +228,7 @@ class RetryCopies:
         if not name and self._pulls(topic, key.group):
             name = RETRY_PREFIX + key.group
         name = name or RetryKind.RETRY_V1.topic_of(topic, key.group)
-        return self._copy(record, check_point, name), topic
+        return self._make_copy(record, check_point, name), topic
 
     def _ensure_topic(self, name: str, key: CheckPointKey, now_ms: int) -> TopicConfig | None:
         """Return the retry topic `name` of a check point's group, created if missing; None if the
@@ -244,7 +248,7 @@ class RetryCopies:
             return RETRY_PREFIX + group
         return self._names.kind_to_write(topic, group).topic_of(topic, group)
 
-    def _copy(self, record: Record, check_point: CheckPoint, name: str) -> NewMessage:
+    def _make_copy(self, record: Record, check_point: CheckPoint, name: str) -> NewMessage:
         """Make the copy of a message for the retry topic `name`."""
         properties = decode_properties(record.properties)
         properties.pop(names.CRC32, None)

@@ -115,10 +115,12 @@ class RetryTopicState(Enum):
 class RetryWriter(Protocol):
     """Stores revived messages in retry topics (retries.py)."""
 
-    def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopicState:
+    def prepare_topic(self, check_point: CheckPoint, now_ms: int) -> RetryTopicState:
         """Make the retry topic of a check point's group, if it is missing; `now_ms` is epoch ms."""
 
-    def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Deferred[PutStatus]:
+    def append_copy(
+        self, record: Record, check_point: CheckPoint, now_ms: int
+    ) -> Deferred[PutStatus]:
         """Append a copy of the message to the check point's retry topic, which must be READY.
         Resolves with PUT_OK once the copy is safe, else with the status of the failure."""
 
@@ -202,7 +204,7 @@ class ReviveQueue:
         to a longer log."""
         self._limit = max(0, self._store.max_queue_offset(self._topic, self._queue_id))
 
-    def forget(self) -> None:
+    def forget_state(self) -> None:
         """Drop all state, and ignore pending writes: the role changed. The next `step` reads again
         from the progress."""
         self._open.clear()
@@ -236,7 +238,7 @@ class ReviveQueue:
         written = 0
         if self._behind is None and not holds:
             written = self._revive_due(now_ms, until_ms, writes)
-        self._advance(now_ms)
+        self._advance_progress(now_ms)
         return Stepped(0 if is_full else taken, written)
 
     def behind_ms(self, now_ms: int) -> int:
@@ -351,7 +353,7 @@ class ReviveQueue:
         key, tried = entry.check_point.key, 0
         state = RetryTopicState.READY
         if key.broker_name == self._broker_name:
-            state = self._writer.prepare(entry.check_point, now_ms)
+            state = self._writer.prepare_topic(entry.check_point, now_ms)
         if state is RetryTopicState.GONE:
             entry.acked = entry.all_bits & ~entry.coming
         elif state is RetryTopicState.UNSAVED:
@@ -359,12 +361,12 @@ class ReviveQueue:
             self._unsaved.append(entry)
         else:
             is_full = state is RetryTopicState.FULL
-            tried = self._revive(entry, now_ms, most, is_full=is_full)
+            tried = self._revive_messages(entry, now_ms, most, is_full=is_full)
             if entry.remaining_bits:
                 self._schedule(entry)
         return tried
 
-    def _revive(
+    def _revive_messages(
         self, entry: _OpenCheckPoint, now_ms: int, most: int, *, is_full: bool = False
     ) -> int:
         """Revive at most `most` unacknowledged messages of a check point; return how many were
@@ -377,9 +379,9 @@ class ReviveQueue:
                 break
             tried += 1
             if is_full:
-                is_logged = self._put_one_off(entry, index, queue_offset, now_ms)
+                is_logged = self._postpone_message(entry, index, queue_offset, now_ms)
             else:
-                is_logged = self._revive_one(entry, index, queue_offset, now_ms)
+                is_logged = self._revive_message(entry, index, queue_offset, now_ms)
             if is_logged:
                 given.append(queue_offset)
         if given:
@@ -390,7 +392,7 @@ class ReviveQueue:
             self._log.add_ack(done, invisible_ms, self._queue_id, now_ms)
         return tried
 
-    def _revive_one(
+    def _revive_message(
         self, entry: _OpenCheckPoint, index: int, queue_offset: QueueOffset, now_ms: int
     ) -> bool:
         """Append the copy of one message to the retry topic; return whether it is in the log or
@@ -399,22 +401,22 @@ class ReviveQueue:
         if key.broker_name != self._broker_name:
             # The check point belongs to another broker; this log has a different message at that
             # offset.
-            return self._put_one_off(entry, index, queue_offset, now_ms)
+            return self._postpone_message(entry, index, queue_offset, now_ms)
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
         if record is None or units[0].queue_offset != queue_offset:
             entry.acked |= 1 << index  # retention removed it
             return False
-        written = self._writer.revive(record, entry.check_point, now_ms)
+        written = self._writer.append_copy(record, entry.check_point, now_ms)
         return self._track_write(
             entry,
             index,
             written,
             now_ms,
-            lambda: self._put_one_off(entry, index, queue_offset, now_ms),
+            lambda: self._postpone_message(entry, index, queue_offset, now_ms),
         )
 
-    def _put_one_off(
+    def _postpone_message(
         self, entry: _OpenCheckPoint, index: int, queue_offset: QueueOffset, now_ms: int
     ) -> bool:
         """Write a new check point for a message that cannot be revived now, so that it does not
@@ -460,13 +462,13 @@ class ReviveQueue:
             elif status in _NEVER and refused is not None:
                 refused()
             else:
-                self._failed(now_ms, is_refused=at_once and status in _REFUSED)
+                self._pause_after_failure(now_ms, is_refused=at_once and status in _REFUSED)
                 self._schedule(entry)
 
         written.then(done)
         return not written.done or written.value is PutStatus.PUT_OK
 
-    def _failed(self, now_ms: int, *, is_refused: bool) -> None:
+    def _pause_after_failure(self, now_ms: int, *, is_refused: bool) -> None:
         """Pause after a write of `now_ms` failed. Writes that were pending together fail together,
         and count once."""
         if now_ms < self._paused_ms:
@@ -481,7 +483,7 @@ class ReviveQueue:
         if len(self._done) > 2 * DONE_MAX:
             self._done = dict.fromkeys(list(self._done)[DONE_MAX:])
 
-    def _advance(self, now_ms: int) -> None:
+    def _advance_progress(self, now_ms: int) -> None:
         """Move the progress over check points that are done, in the order of the queue."""
         done: list[tuple[CheckPointKey, QueueOffset]] = []
         for key, entry in self._open.items():

@@ -133,13 +133,13 @@ class PopEscape:
         self._left = 0
         """Number of messages that this step may still send."""
         self._window: RetryWindow[_OpenCheckPoint, bool] = RetryWindow(
-            escape, self._send_remaining, self._finish
+            escape, self._send_remaining, self._remove_entry
         )
 
     @property
     def has_room(self) -> bool:
-        """Whether timers may be passed to `take`. The revive queues must be read first: in a
-        master's log, too, timers follow the records of these queues."""
+        """Whether timers may be passed to `take_timer_message`. The revive queues must be read
+        first: in a master's log, too, timers follow the records of these queues."""
         return self._is_read and self._late_count < OPEN_MAX
 
     @property
@@ -148,11 +148,11 @@ class PopEscape:
         return len(self._open)
 
     def handles_topic(self, topic: str) -> bool:
-        """Whether a due timer for the topic must be passed to `take` instead of being sent: it is
-        the revive topic."""
+        """Whether a due timer for the topic must be passed to `take_timer_message` instead of being
+        sent: it is the revive topic."""
         return topic == self._topic
 
-    def take(self, message: NewMessage, left: Callable[[], None]) -> None:
+    def take_timer_message(self, message: NewMessage, left: Callable[[], None]) -> None:
         """Take the message of an expired timer: a check point or acknowledgements. `left` is
         called, possibly before this returns, once a restart need not deliver this timer again; not
         at all if there is no room or acting stops. Malformed messages are logged and count as done.
@@ -205,9 +205,11 @@ class PopEscape:
             self._reading = None
         until_ms, self._left = min(now_ms, self._delivered_ms(now_ms)), SENT_PER_STEP
         while self._left > 0:
-            more = self._window.retry(1)  # in turn with others, which failures must not hold up
+            more = self._window.resend_failed(
+                1
+            )  # in turn with others, which failures must not hold up
             if self._due and self._due[0][0] <= until_ms and self._escape.has_room:
-                self._begin(heapq.heappop(self._due)[-1])
+                self._begin_sending(heapq.heappop(self._due)[-1])
             elif not more:
                 return False
         return True
@@ -224,7 +226,7 @@ class PopEscape:
             first_ms = min(key.pop_time_ms for key in self._open)
             yield from self._read_acks(first_ms)
         self._is_read = True
-        for at, note in enumerate(self._notes.all(), 1):
+        for at, note in enumerate(self._notes.all_notes(), 1):
             self._on_note(note.key)
             if at % READ_MAX == 0:
                 yield
@@ -287,7 +289,7 @@ class PopEscape:
             self._remember_done(check_point.key)
         elif check_point.key not in self._open and check_point.key not in self._done:
             self._queues[queue_id][check_point.key] = unit.queue_offset
-            left = partial(self._advance, queue_id)
+            left = partial(self._advance_progress, queue_id)
             self._add(check_point, queue_id, left)
 
     def _read_acks(self, since_ms: int) -> Iterator[None]:
@@ -359,7 +361,7 @@ class PopEscape:
         if len(self._done) > 2 * DONE_MAX * len(self._queues):
             self._done = dict.fromkeys(list(self._done)[DONE_MAX * len(self._queues) :])
 
-    def _advance(self, queue_id: int) -> None:
+    def _advance_progress(self, queue_id: int) -> None:
         """Move the progress of the revive queue over check points that are done, in the order of
         the queue."""
         queue, done = self._queues[queue_id], None
@@ -374,7 +376,7 @@ class PopEscape:
         """Schedule the check point for `at_ms`, the time at which its messages are due."""
         heapq.heappush(self._due, (at_ms, next(self._numbers), entry))
 
-    def _begin(self, entry: _OpenCheckPoint) -> None:
+    def _begin_sending(self, entry: _OpenCheckPoint) -> None:
         """Begin to send the messages of a check point that is due, unless it is another
         broker's."""
         self._late_count += not entry.is_late
@@ -399,7 +401,7 @@ class PopEscape:
         None if a retry is needed. No Deferred: there is nothing to send."""
         if self._is_done(entry):
             self._left -= 1
-            self._finish(entry)
+            self._remove_entry(entry)
             return None
         sent = [
             self._send(entry, index, queue_offset, failures)
@@ -432,7 +434,7 @@ class PopEscape:
             entry.acked |= 1 << index
             self._note_handled(entry, entry.check_point.queue_offsets()[index : index + 1])
 
-    def _finish(self, entry: _OpenCheckPoint, *_arrival: object) -> None:
+    def _remove_entry(self, entry: _OpenCheckPoint, *_arrival: object) -> None:
         """Forget a check point: each of its messages is acknowledged or has arrived at another
         master."""
         key = entry.check_point.key

@@ -64,7 +64,7 @@ class ReviveLog:
         due_ms = check_point.revive_ms - CHECK_POINT_LEAD_MS
         key = unique_key(check_point.key, CHECK_POINT_TAG)
         return self._write(
-            check_point.body(), CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms
+            check_point.encode_body(), CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms
         )
 
     def add_ack(
@@ -84,7 +84,9 @@ class ReviveLog:
         due_ms = ack.key.pop_time_ms + invisible_ms
         first = -1 if ack.is_batch else ack.queue_offsets[0]
         key = unique_key(ack.key, ack.tag, first)
-        return self._write(ack.body(), ack.tag, key, revive_queue_id, due_ms, now_ms, delivered_ms)
+        return self._write(
+            ack.encode_body(), ack.tag, key, revive_queue_id, due_ms, now_ms, delivered_ms
+        )
 
     def add_ordered(
         self, queue: PoppedQueue, body: bytes, revive_queue_id: int, now_ms: int

@@ -162,20 +162,20 @@ class PopService:
             )
 
     @property
-    def acts(self) -> bool:
+    def is_acting(self) -> bool:
         """Whether this broker is a replica that pops for its missing master."""
         return self.notes.in_use
 
     @property
-    def _serves(self) -> bool:
+    def _is_serving(self) -> bool:
         """Whether this broker serves pops: as the master, or as an acting replica."""
-        return self._role.is_master or self.acts
+        return self._role.is_master or self.is_acting
 
     def step(self, now_ms: int) -> bool:
         """Do a part of the work of this role: recovery, then revival and wake-ups on a master;
         sending unacknowledged messages to other masters on an acting replica. Returns whether to
         call again at once."""
-        if self._led and (not self._serves or self._acted != self.acts):
+        if self._led and (not self._is_serving or self._acted != self.is_acting):
             self._end_serving()
         while len(self.queues) < self.log.queue_count():
             self.queues.append(self._queue_of(len(self.queues)))
@@ -184,23 +184,23 @@ class PopService:
             self._held_ms = None
             for queue in self.queues:
                 queue.remember_end()
-            if self.acts:
+            if self.is_acting:
                 # so that acknowledgements are noted before due messages are sent away
-                self.acks.flush()
+                self.acks.write_collected()
                 self._recover_step()
             return self.escaping.step(now_ms)
         self.escaping.stop()
-        holds = self._holds(now_ms)
+        holds = self._must_wait(now_ms)
         if not self._recover_step():
             return not self._waits
         while self._wakes and self._wakes[0][0] <= now_ms:
             wake = heapq.heappop(self._wakes)
             self._known_wakes.discard(wake)
-            self.waiters.arrived(*wake[1:])
+            self.waiters.on_arrival(*wake[1:])
         # acknowledgements received before must be in the log before messages are revived
-        self.acks.flush()
+        self.acks.write_collected()
         self.order_journal.rewrite_old(now_ms)
-        settled_ms = self._settled.step(now_ms)
+        settled_ms = self._settled.take_sample(now_ms)
         if self._held_ms is not None and not holds and settled_ms >= self._held_ms:
             self._held_ms = None
             for queue in self.queues:
@@ -238,13 +238,13 @@ class PopService:
         cannot go on now, because records of earlier hand-outs are not confirmed or notes of
         replicas are not in the log: nothing may be popped. It returns True once the recovery is
         complete, and at once on a broker that does not serve."""
-        while self._serves and not self._recover_step():
+        while self._is_serving and not self._recover_step():
             if self._waits:
                 return False
             yield
         return True
 
-    def _holds(self, now_ms: int) -> bool:
+    def _must_wait(self, now_ms: int) -> bool:
         """Whether revival must wait, because replicas may hold acknowledgements that this log
         lacks."""
         if len(self.notes):
@@ -258,7 +258,7 @@ class PopService:
             if self._role.is_master and len(self.notes):
                 self._waits = True  # the notes of replicas must be in the log first
                 return False
-            self._led, self._acted, self._recovery = True, self.acts, self._recover()
+            self._led, self._acted, self._recovery = True, self.is_acting, self._recover()
         if self._recovery is None:
             return True
         waits = next(self._recovery, None)
@@ -272,11 +272,11 @@ class PopService:
         """Clear the state of serving, because this broker is no longer the master, or this replica
         no longer acts or became the master."""
         self._led, self._recovery = False, None
-        self._settled.forget()
+        self._settled.drop_samples()
         self._wakes.clear()
         self._known_wakes.clear()
         self.outstanding.forget_all()
-        self.order_journal.forget()
+        self.order_journal.forget_batches()
         self.waiters.release_all()
         for queue in self.queues:
-            queue.forget()
+            queue.forget_state()

@@ -101,7 +101,7 @@ class PopWaiters:
         """Let a pop wait until it is answered or dropped, and return WAITS. If a limit is reached,
         return FULL: nothing is kept, and the caller answers."""
         size = WAITER_SIZE + waiter.size
-        key = self._key(waiter, waiter.topics[0])
+        key = self._arrival_key(waiter, waiter.topics[0])
         if (
             self.count >= MAX_WAITING
             or self.size + size > MAX_SIZE
@@ -114,7 +114,7 @@ class PopWaiters:
         if self.count == 1:
             self._watch(True)
         for topic in waiter.topics:
-            self._by_key.setdefault(self._key(waiter, topic), {})[waiter] = None
+            self._by_key.setdefault(self._arrival_key(waiter, topic), {})[waiter] = None
             groups = self._groups.setdefault(topic, {})
             groups[waiter.group] = groups.get(waiter.group, 0) + 1
         self._by_owner.setdefault(waiter.owner, set()).add(waiter)
@@ -130,7 +130,7 @@ class PopWaiters:
         (POLLING_INFO)."""
         return len(self._by_key.get((topic, group, queue_id), ()))
 
-    def arrived(self, topic: str, queue_id: int) -> None:
+    def on_arrival(self, topic: str, queue_id: int) -> None:
         """Note that a queue has grown or may be popped again; the next `wake_waiters` wakes a
         waiter. Nothing is answered here, because this runs inside an append."""
         if topic in self._groups:
@@ -147,7 +147,7 @@ class PopWaiters:
             arrived, self._arrived = self._arrived, {}
             for one in arrived:
                 for group in list(self._groups.get(one[0], ())):
-                    self._choose(group, one)
+                    self._choose_waiters(group, one)
         reads_on = 0
         for _ in range(min(SWEEP_MAX, len(self._behind))):
             if reads_on >= READS_ON_MAX:
@@ -158,7 +158,7 @@ class PopWaiters:
                 self._remove(waiter)
             elif not waiter.waiting:
                 # the client is gone: wake another waiter for the message
-                self._choose(waiter.group, one)
+                self._choose_waiters(waiter.group, one)
             reads_on += len(self._arrived) > known
         self._go_on()
 
@@ -171,7 +171,7 @@ class PopWaiters:
         self._end_some()
         self._go_on()
 
-    def drop(self, owner: Hashable) -> None:
+    def drop_waiters(self, owner: Hashable) -> None:
         """Forget the waiting pops of `owner`, whose connection closed, without an attempt or an
         answer."""
         for waiter in list(self._by_owner.get(owner, ())):
@@ -199,7 +199,7 @@ class PopWaiters:
             else:
                 return
             if waiter.waiting:
-                self._finish(waiter)
+                self._end_wait(waiter)
 
     def _go_on(self) -> None:
         """Have `wake_waiters` called again if there is work for it."""
@@ -207,7 +207,7 @@ class PopWaiters:
         if self._behind or self._arrived or self._releasing or is_due:
             self._ask_to_wake()
 
-    def _choose(self, group: str, arrived: Arrived) -> None:
+    def _choose_waiters(self, group: str, arrived: Arrived) -> None:
         """Choose the waiters of a group that an arrival wakes: the first pop, and all that only
         ask."""
         topic, queue_id = arrived
@@ -221,7 +221,7 @@ class PopWaiters:
                     self._behind.append((waiter, arrived))
 
     @staticmethod
-    def _key(waiter: PopWaiter, topic: str) -> _Key:
+    def _arrival_key(waiter: PopWaiter, topic: str) -> _Key:
         """The key under which the waiter waits for arrivals in `topic`: topic, group and queue
         id."""
         # in a retry topic a pop waits for any queue
@@ -233,7 +233,7 @@ class PopWaiters:
             self._woken = True
             self._wake()
 
-    def _finish(self, waiter: PopWaiter) -> None:
+    def _end_wait(self, waiter: PopWaiter) -> None:
         """End the wait of a pop by a last attempt, which answers it."""
         answered = waiter.attempt(None)
         assert answered, "a final attempt must answer"
@@ -249,7 +249,7 @@ class PopWaiters:
         if self.count == 0:
             self._watch(False)
         for topic in waiter.topics:
-            self._forget_key(self._key(waiter, topic), waiter)
+            self._forget_key(self._arrival_key(waiter, topic), waiter)
         owned = self._by_owner[waiter.owner]
         owned.discard(waiter)
         if not owned:

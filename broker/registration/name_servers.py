@@ -92,14 +92,14 @@ class NameServers:
             self._watched.add(address)
             self._client.on_lost(address, partial(self._on_connection_lost, address))
 
-    def changed(self, topics: Sequence[str]) -> Deferred[None]:
+    def register_changed(self, topics: Sequence[str]) -> Deferred[None]:
         """Register changed topics at all name servers, in the loop's next turn (an empty list: all
         topics, or the broker's role). Resolves when each name server has them or is not waited for,
         after MAX_WAIT_MS of registration.py at the latest; at once while `may` returns False, and
         then nothing is registered."""
         if not self._may():
             return Deferred.resolved(None)
-        registered = self._registration.changed(topics, self._steady_ms())
+        registered = self._registration.note_changed(topics, self._steady_ms())
         self._tick_soon()
         return registered
 
@@ -134,7 +134,7 @@ class NameServers:
         if self._ended or not self._may():
             return
         for server in self._registration.servers:
-            work = server.take_due(self._steady_ms())
+            work = server.take_due_registration(self._steady_ms())
             if work is not None:
                 task = self._loop.create_task(self._register(server, work))
                 self._tasks.add(task)
@@ -192,10 +192,10 @@ class NameServers:
             # Connect first: without a connection a large request would be made in vain, once a
             # second.
             await self._client.connect(server.address, self._timeout_ms)
-            topics, make = self._registration.request(work)
+            topics, make = self._registration.begin_request(work)
             request = make() if topics <= MAX_INLINE_TOPICS else await self._run_on_thread(make)
             response = await self._client.call(server.address, request, self._timeout_ms)
-            if self._registration.take_response(response, self._now_ms()):
+            if self._registration.apply_response(response, self._now_ms()):
                 outcome = RegistrationOutcome.TAKEN
             reason = response.remark or str(response.code)
             if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -205,13 +205,13 @@ class NameServers:
             if isinstance(error, ConnectError | CallTimeout):
                 outcome = RegistrationOutcome.UNREACHED
             if isinstance(error, CallTimeout):
-                self._client.renew(server.address)
+                self._client.reconnect_next(server.address)
         finally:
-            server.answered(work, outcome, self._steady_ms())
-        self._report(server.address, "" if outcome is RegistrationOutcome.TAKEN else reason)
+            server.apply_outcome(work, outcome, self._steady_ms())
+        self._log_if_new(server.address, "" if outcome is RegistrationOutcome.TAKEN else reason)
         self.tick()
 
-    def _report(self, address: str, complaint: str) -> None:
+    def _log_if_new(self, address: str, complaint: str) -> None:
         """Log a problem only when it changes: an unreachable name server is tried each second."""
         if complaint == self._complaints.get(address, ""):
             return

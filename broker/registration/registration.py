@@ -27,7 +27,7 @@ from turbopump.net.wire.headers.routes import (
     RegisterBrokerResponse,
     UnRegisterBrokerRequest,
 )
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.topics import (
     PERM_READ,
@@ -115,10 +115,10 @@ class NameServerState:
     _waiting: list[_Waiter] = field(default_factory=list)
     _sent: list[_Waiter] = field(default_factory=list)
 
-    def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
-        """Record changed topics (an empty list: all) for the next `take_due`. Resolves when this
-        name server has them or a full registration has failed, after MAX_WAIT_MS at the latest; at
-        once if the last full registration failed."""
+    def note_changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
+        """Record changed topics (an empty list: all) for the next `take_due_registration`. Resolves
+        when this name server has them or a full registration has failed, after MAX_WAIT_MS at the
+        latest; at once if the last full registration failed."""
         later: Deferred[None] = Deferred()
         if not topics:
             self._next_full_ms = min(self._next_full_ms, now_ms)
@@ -129,11 +129,11 @@ class NameServerState:
             self._waiting.append(_Waiter(later, now_ms + MAX_WAIT_MS))
         return later
 
-    def take_due(self, now_ms: int) -> Work | None:
-        """Return the registration to send now, after which nothing is due until `answered` is
+    def take_due_registration(self, now_ms: int) -> Work | None:
+        """Return the registration to send now, after which nothing is due until `apply_outcome` is
         called; None if nothing is due. Also resolves changes that have waited for MAX_WAIT_MS; to
         be called several times a second."""
-        self._give_up_waiting(now_ms)
+        self._resolve_overdue(now_ms)
         if self._busy:
             return None
         full = now_ms >= self._next_full_ms
@@ -151,9 +151,10 @@ class NameServerState:
             self._sent, self._waiting = self._waiting, []
         return work
 
-    def answered(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
-        """Apply the outcome of the registration `work` that `take_due` returned: schedule the next
-        one, and resolve the changes in it unless it must be repeated as a full registration."""
+    def apply_outcome(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
+        """Apply the outcome of the registration `work` that `take_due_registration` returned:
+        schedule the next one, and resolve the changes in it unless it must be repeated as a full
+        registration."""
         self._busy = False
         if outcome is RegistrationOutcome.TAKEN:
             self._failures = self._refusals = 0
@@ -210,7 +211,7 @@ class NameServerState:
             if not waiter.later.done:
                 waiter.later.resolve(None)
 
-    def _give_up_waiting(self, now_ms: int) -> None:
+    def _resolve_overdue(self, now_ms: int) -> None:
         """Resolve the changes whose deadline has passed."""
         for waiter in [*self._sent, *self._waiting]:
             if now_ms >= waiter.deadline_ms and not waiter.later.done:
@@ -220,8 +221,8 @@ class NameServerState:
 
 class Registration:
     """The broker's registration at every configured name server: its schedule and its requests.
-    Loop thread only. A broker whose role has changed registers again under its new id: `changed`
-    without topics."""
+    Loop thread only. A broker whose role has changed registers again under its new id:
+    `note_changed` without topics."""
 
     def __init__(
         self,
@@ -232,7 +233,7 @@ class Registration:
     ) -> None:
         """`address` is this broker's for clients, `host:port`; `broker_id` returns its current id:
         0 while it is the master."""
-        host, port = split(address)
+        host, port = split_host_port(address)
         replication = config.replication
         self.ha_address = join(
             replication.broker_ip2 or host, replication.ha_listen_port or port + 1
@@ -283,27 +284,27 @@ class Registration:
         """Interval of full registrations in ms (registerNameServerPeriod, within bounds)."""
         return min(max(self._config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
 
-    def changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
+    def note_changed(self, topics: Sequence[str], now_ms: int) -> Deferred[None]:
         """Record changed topics for the next registration at all name servers (an empty list: all
         topics, for a changed role or brokerPermission). Resolves when every name server has them or
         is not waited for; `now_ms` is of the monotonic clock."""
-        asked = [server.changed(topics, now_ms) for server in self.servers]
+        asked = [server.note_changed(topics, now_ms) for server in self.servers]
         return gather(asked).map(lambda _all: None)
 
-    def request(self, work: Work) -> tuple[int, Callable[[], Command]]:
+    def begin_request(self, work: Work) -> tuple[int, Callable[[], Command]]:
         """Begin to make a REGISTER_BROKER request (103) for `work`; a deleted topic makes it full.
 
         Returns the number of topics in it, and a function that makes the request from the topics of
         this moment and that any thread may call.
         """
-        found = {name: self._topics.peek(name) for name in work.topics}
+        found = {name: self._topics.peek_topic(name) for name in work.topics}
         table = {name: one for name, one in found.items() if one is not None}
         full = work.full or len(table) < len(found)
         if full:
-            table = self._topics.all()
-        return len(table), partial(self._request, self._topics.data_version, table, full=full)
+            table = self._topics.all_topics()
+        return len(table), partial(self._make_request, self._topics.data_version, table, full=full)
 
-    def _request(
+    def _make_request(
         self, version: DataVersion, table: dict[str, TopicConfig], *, full: bool
     ) -> Command:
         """Make the request with these topics, their permissions limited by brokerPermission; not
@@ -355,7 +356,7 @@ class Registration:
         )
         return new_request(RequestCode.UNREGISTER_BROKER, header)
 
-    def take_response(self, response: Command, now_ms: int) -> bool:
+    def apply_response(self, response: Command, now_ms: int) -> bool:
         """Apply a name server's answer to a registration: call `on_master`, and set the order flag
         of topics that it names. Returns True if it is a success; no other answer has an effect.
         `now_ms` is of the wall clock, in ms since 1970.
@@ -371,7 +372,9 @@ class Registration:
         if not response.body:
             return True
         try:
-            ordered = bodies.table(bodies.load_small_object(response.body), "table", bodies.as_text)
+            ordered = bodies.read_table(
+                bodies.load_small_object(response.body), "table", bodies.as_text
+            )
         except bodies.BadBody:
             return True
         known = [config for name in ordered if (config := self._topics.get(name)) is not None]

@@ -101,7 +101,7 @@ class DelayedMessages:
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
-    def progress(self) -> dict[int, QueueOffset]:
+    def copy_progress(self) -> dict[int, QueueOffset]:
         """Return a copy of the present progress; only levels that had messages."""
         return dict(self.durable.current)
 
@@ -119,9 +119,9 @@ class DelayedMessages:
         returns; the present progress becomes the next candidate. On a replica it is the progress
         taken over, whose deliveries its log has."""
         if self.durable.versions.following:
-            return self.progress()
+            return self.copy_progress()
         self.begin_save()
-        self.durable.settle()
+        self.durable.settle_candidate()
         return dict(self.durable.safe)
 
     def progress_to_adopt(
@@ -144,19 +144,19 @@ class DelayedMessages:
         adopted."""
         self.durable.data_version = DataVersion()
 
-    def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
+    def adopt_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
         """Make a replica's progress current where it is higher, level by level; the data version is
         raised, never lowered. This log, or other masters, have all its deliveries (RIP-32:
         pre-online)."""
         current = self.durable.current
         newer = {level: at for level, at in progress.items() if at > current.get(level, 0)}
-        self.durable.take_newer(current | newer, version)
+        self.durable.adopt_newer(current | newer, version)
 
     def step(self, now_ms: int) -> bool:
         """Deliver due messages into this log, at most MAX_PER_STEP; call again at once after True.
         A replica leaves this to its master, or sends them to other masters while it acts."""
         if not self._role.is_master:
-            self.durable.take_awaited()
+            self.durable.adopt_awaited()
             return self._step_escape(now_ms)
         self._stop_escaping()
         budget, self._left = MAX_PER_STEP, BYTES_PER_STEP
@@ -174,7 +174,7 @@ class DelayedMessages:
     def _step_escape(self, now_ms: int) -> bool:
         """Send due messages to other masters while this replica acts; else end that. Returns
         whether to call again at once."""
-        if not (self._role.is_acting and self._escape.is_on):
+        if not (self._role.is_acting and self._escape.is_enabled):
             self._stop_escaping()
             return False
         if self._escaping is None:
@@ -192,24 +192,25 @@ class DelayedMessages:
             self._escaping = None
 
     def begin_save(self) -> None:
-        """Let the next `take_save` return the present progress once it is safe; called once per
-        save interval."""
+        """Let the next `take_unsaved_content` return the present progress once it is safe; called
+        once per save interval."""
         self._is_save_due = True
         if not self.durable.versions.following:
-            self.durable.begin()
+            self.durable.make_candidate()
 
-    def take_save(self) -> dict[str, Any] | None:
+    def take_unsaved_content(self) -> dict[str, Any] | None:
         """Return the content to write to FILE_NAME and regard it as saved; None if nothing new is
         safe to write, or `begin_save` was not called since. After a failed write the caller calls
         `save_failed`."""
-        safe = self.durable.unsaved if self._is_save_due else None
+        safe = self.durable.unsaved_progress if self._is_save_due else None
         if safe is None:
             return None
         self.durable.saved, self._is_save_due = safe, False
         return self._to_json(safe)
 
     def save_failed(self) -> None:
-        """Make a later `take_save` return the progress again: the last content is not on disk."""
+        """Make a later `take_unsaved_content` return the progress again: the last content is not on
+        disk."""
         self.durable.saved = None
 
     def save(self) -> None:
@@ -237,26 +238,26 @@ class DelayedMessages:
         if known == high or (known is None and high == 0):
             return 0
         # The file may belong to an earlier store.
-        at = QueueOffset(min(self.position(level), high))
+        at = QueueOffset(min(self.first_undelivered(level), high))
         if known is not None and known < at:
             self.lost += at - known
         done = 0
         for unit in self._store.units(SCHEDULE_TOPIC, queue_id, at, budget):
-            if not (self.is_due(level, unit, now_ms) and self._deliver(unit, now_ms)):
+            if not (self.is_due(level, unit, now_ms) and self._deliver_unit(unit, now_ms)):
                 break
             at = QueueOffset(at + 1)
             done += 1
             self._left -= unit.size
             if self._left <= 0:
                 break
-        self._advance(level, at, done, now_ms)
+        self._set_progress(level, at, done, now_ms)
         return done
 
-    def _advance(self, level: int, at: QueueOffset, done: int, now_ms: int) -> None:
+    def _set_progress(self, level: int, at: QueueOffset, done: int, now_ms: int) -> None:
         """Set the progress of a level to queue offset `at`, after `done` more deliveries."""
         self.durable.current = self.durable.current | {level: at}
         if self._makes_version(done):
-            self.durable.data_version = self.durable.versions.next(
+            self.durable.data_version = self.durable.versions.next_version(
                 self.durable.data_version, now_ms
             )
 
@@ -268,7 +269,7 @@ class DelayedMessages:
 
     # Interface of level_escape.py
 
-    def position(self, level: int) -> QueueOffset:
+    def first_undelivered(self, level: int) -> QueueOffset:
         """Return the first queue offset of a level that is not known to be delivered, or the
         queue's first offset if retention has removed that message."""
         low = self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1)
@@ -308,19 +309,19 @@ class DelayedMessages:
         """Set the progress of a level to `at`, because other masters have all its messages before
         `at`."""
         current, version = self.durable.current, self.durable.data_version
-        done = at - self.position(level)
+        done = at - self.first_undelivered(level)
         self.durable.delivered_elsewhere(current | {level: at})
         if self._makes_version(done):
-            self.durable.data_version = version.next(now_ms, version.state_version)
+            self.durable.data_version = version.next_version(now_ms, version.state_version)
 
-    def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
+    def _deliver_unit(self, unit: QueueUnit, now_ms: int) -> bool:
         """Append the waiting message of a unit to its target queue; return True if it is done,
         False to try again later."""
         message = self.message_of(unit)
         if message is None:
             return True
         log_offset = unit.log_offset
-        if isinstance(self._role.admit(), PutStatus):
+        if isinstance(self._role.admit_append(), PutStatus):
             return False
         appended = self._store.append(message, now_ms)
         if appended.status is PutStatus.PUT_OK:

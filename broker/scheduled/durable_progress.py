@@ -48,7 +48,7 @@ class DurableProgress(Generic[P]):
         self.current: P = begin
         """The present progress of deliveries; the owner sets it."""
         self.safe: P = begin
-        """The newest progress known to be safe; call `settle` before use."""
+        """The newest progress known to be safe; call `settle_candidate` before use."""
         self.saved: P | None = begin
         """The content of the file; None if unknown."""
         self._candidate: tuple[P, LogOffset] | None = None
@@ -68,17 +68,17 @@ class DurableProgress(Generic[P]):
     def bump_version(self, now_ms: int) -> None:
         """Start a new version of the same progress at `now_ms`: it belongs to another term. The
         file has to be saved again."""
-        self.data_version = self.versions.next(self.data_version, now_ms)
+        self.data_version = self.versions.next_version(self.data_version, now_ms)
         self.saved = None
 
-    def begin(self) -> None:
+    def make_candidate(self) -> None:
         """Make the present progress a candidate, unless there is one already or the file has this
-        progress. It becomes safe, at a later `settle`, once its deliveries are on disk and on the
-        replicas that a message needs, because a replica takes over the progress."""
+        progress. It becomes safe, at a later `settle_candidate`, once its deliveries are on disk
+        and on the replicas that a message needs, because a replica takes over the progress."""
         if self._candidate is None and self.current != self.saved:
             self._candidate = (self.current, self._store.max_log_offset)
 
-    def settle(self) -> None:
+    def settle_candidate(self) -> None:
         """Move the candidate, or an adopted progress, to `safe` if its deliveries are safe by
         now."""
         store = self._store
@@ -89,16 +89,16 @@ class DurableProgress(Generic[P]):
             self.safe, self._adopted = self._adopted[0], None
 
     @property
-    def unsaved(self) -> P | None:
-        """The safe progress, after `settle`, if the file does not have it; None if it does, or
-        while a candidate will be safe soon."""
-        self.settle()
+    def unsaved_progress(self) -> P | None:
+        """The safe progress, after `settle_candidate`, if the file does not have it; None if it
+        does, or while a candidate will be safe soon."""
+        self.settle_candidate()
         return None if self._candidate is not None or self.safe == self.saved else self.safe
 
     def settle_before_stop(self) -> None:
         """Settle before the broker stops and loses its role: the deliveries that replicas have at
         present decide in `settle_last`."""
-        self.settle()
+        self.settle_candidate()
         self._left_at = self._copied_end()
 
     def _copied_end(self) -> LogOffset:
@@ -110,37 +110,37 @@ class DurableProgress(Generic[P]):
         no replica lacks its deliveries."""
         store = self._store
         self._candidate = self._candidate or (self.current, store.max_log_offset)
-        self.settle()
+        self.settle_candidate()
         copied = self._copied_end() if self._left_at is None else self._left_at
         if copied >= store.max_log_offset:
             self.safe = self.current
 
-    def follow(self) -> None:
+    def begin_following(self) -> None:
         """Begin to follow a master, which delivers now: the current progress goes back to the safe
         one, because the master may lack later deliveries of this broker."""
-        self.settle()
+        self.settle_candidate()
         self.current, self._candidate = self.safe, None
 
-    def adopt(self, progress: P, version: DataVersion, log_end: LogOffset) -> None:
+    def adopt_progress(self, progress: P, version: DataVersion, log_end: LogOffset) -> None:
         """Adopt a progress that the master had when its log ended at `log_end` at most. It becomes
-        current once this log has that much, confirmed, at a later `take_awaited`: before that,
+        current once this log has that much, confirmed, at a later `adopt_awaited`: before that,
         deliveries may be missing here. Ignored while an earlier progress is awaited."""
         if self._coming is None:  # an older awaited progress arrives sooner than a newer one
             self._coming = _AwaitedProgress(progress, version, log_end)
-        self.take_awaited()
+        self.adopt_awaited()
 
-    def take_awaited(self) -> bool:
+    def adopt_awaited(self) -> bool:
         """Make the awaited progress current if this log is confirmed up to its end; return whether
         that happened. The data version is raised, never lowered."""
-        return self._take_if_covered(self._store.confirm_log_offset)
+        return self._adopt_if_covered(self._store.confirm_log_offset)
 
     def delivered_elsewhere(self, progress: P) -> None:
         """Set the current progress of an acting replica: other masters have the deliveries before
-        it, so a later `settle` makes it safe without a new flush of this log."""
+        it, so a later `settle_candidate` makes it safe without a new flush of this log."""
         end = LogOffset(0) if self._adopted is None else self._adopted[1]
         self.current, self._adopted = progress, (progress, end)
 
-    def take_newer(self, progress: P, version: DataVersion) -> None:
+    def adopt_newer(self, progress: P, version: DataVersion) -> None:
         """Make the progress of another broker of the group current; this log has its deliveries. On
         a replica it becomes safe once the log's present end is on disk. The data version is raised,
         never lowered."""
@@ -150,21 +150,21 @@ class DurableProgress(Generic[P]):
         if is_older(self.data_version, version):
             self.data_version = version
 
-    def replace(self, progress: P, safe: P) -> None:
+    def replace_progress(self, progress: P, safe: P) -> None:
         """Set the current and the safe progress after the log was cut."""
         self.current, self.safe, self._adopted = progress, safe, None
 
-    def lead(self) -> None:
+    def begin_leading(self) -> None:
         """Begin to deliver as the master: the awaited progress becomes current if this log has its
         deliveries, confirmed or not, and is dropped otherwise. The log is not cut again."""
-        self._take_if_covered(self._store.max_log_offset)
+        self._adopt_if_covered(self._store.max_log_offset)
         self._coming = self._adopted = None
 
     def drop_awaited(self) -> None:
         """Drop the awaited progress: its master is no longer followed."""
         self._coming = None
 
-    def _take_if_covered(self, ours: LogOffset) -> bool:
+    def _adopt_if_covered(self, ours: LogOffset) -> bool:
         """Make the awaited progress current if this log, which counts up to `ours`, has its
         deliveries; return whether that happened."""
         coming = self._coming

@@ -90,10 +90,10 @@ class HalfEscape:
         self._waiting_count = 0
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether this replica acts for its master and may send messages (enableRemoteEscape), so
         that half messages move."""
-        return self._role.is_acting and not self._role.is_master and self._escape.is_on
+        return self._role.is_acting and not self._role.is_master and self._escape.is_enabled
 
     def stop(self) -> None:
         """End the work of an acting replica and forget where half messages are; answers to messages
@@ -110,7 +110,7 @@ class HalfEscape:
 
     def step(self, now_ms: int) -> bool:
         """Send open half messages; before the first ones the outcomes are read. Call it only while
-        `is_on`. Returns whether to call again at once."""
+        `is_enabled`. Returns whether to call again at once."""
         transactions = self._transactions
         if not self._acts:
             self._acts = True
@@ -120,7 +120,7 @@ class HalfEscape:
             self._window = QueueWindow(self._escape, self._send, self._on_arrival, first, WINDOW)
         if self._window is None:
             return transactions.read_outcomes()
-        self._window.retry(AGAIN_PER_STEP)
+        self._window.resend_failed(AGAIN_PER_STEP)
         more = self._send_next(self._window)
         self._commit_progress(self._window, now_ms)
         return more
@@ -142,7 +142,7 @@ class HalfEscape:
         """Send the half message at queue offset `number` if it is open, skip it if its transaction
         has ended; False if that is not known yet, else True."""
         half = self._transactions.half_at(number)
-        found = None if half is None else self._transactions.outcome(half, asks_index=True)
+        found = None if half is None else self._transactions.find_outcome(half, asks_index=True)
         if half is not None and found is None:
             return False
         if found is None or (found[0], found[1].queue_offset) == (TransactionOutcome.OPEN, number):
@@ -210,7 +210,7 @@ class HalfEscape:
 
     # Producers that end a transaction
 
-    def end(self, half: Half, how: int) -> Deferred[Command | str]:
+    def forward_end(self, half: Half, how: int) -> Deferred[Command | str]:
         """Forward the end of a transaction to the master that has its half message, once it has
         moved; `how` is TRANSACTION_COMMIT or TRANSACTION_ROLLBACK. Resolves to that master's
         answer, to the reason why there is no answer, or to "" after a rollback done here. The
@@ -231,8 +231,8 @@ class HalfEscape:
         )
         if number is None:
             ended.resolve("the transaction has ended, or another master has it and will check it")
-        elif how == TRANSACTION_ROLLBACK and not window.is_out(number):
-            window.complete(number)
+        elif how == TRANSACTION_ROLLBACK and not window.is_unanswered(number):
+            window.remove_item(number)
             self._mark_done(number)
             ended.resolve("")
         elif self._waiting_count >= WAITING_MAX:
@@ -241,7 +241,7 @@ class HalfEscape:
             self._waiting_count += 1
             go_on = partial(self._forward_end, number, half, how, ended)
             self._waiting.setdefault(number, []).append(go_on)
-            if not window.is_out(number):
+            if not window.is_unanswered(number):
                 window.send(number)
         return ended
 
@@ -256,7 +256,7 @@ class HalfEscape:
         """Forward the end of a transaction if its half message has moved, else resolve `ended` with
         the reason why not."""
         if number in self._places:
-            self.end(half, how).then(ended.resolve)
+            self.forward_end(half, how).then(ended.resolve)
         else:
             ended.resolve("no other master has the half message yet")
 

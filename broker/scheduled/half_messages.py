@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from turbopump.engine.log.record_parts import encode_again
+from turbopump.engine.log.record_parts import encode_copy
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import GIVEN_UP_TOPIC, HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
@@ -63,7 +63,7 @@ def is_committed(sys_flag: int) -> bool:
 
 def renewed_half(record: Record, properties: dict[str, str]) -> NewMessage:
     """Return a half message to append to HALF_TOPIC in place of `record`, with these properties."""
-    return _copy(record, HALF_TOPIC, properties)
+    return _make_copy(record, HALF_TOPIC, properties)
 
 
 def half_for_other_master(record: Record, properties: dict[str, str]) -> NewMessage | None:
@@ -75,7 +75,7 @@ def half_for_other_master(record: Record, properties: dict[str, str]) -> NewMess
     left = committed_properties(properties)
     for name in (names.TRANSACTION_ID, names.TRAN_PREPARED_QUEUE_OFFSET):
         left.pop(name, None)
-    message = _copy(record, where[0], left)
+    message = _make_copy(record, where[0], left)
     message.queue_id = where[1]
     return message
 
@@ -83,10 +83,10 @@ def half_for_other_master(record: Record, properties: dict[str, str]) -> NewMess
 def given_up_message(record: Record, properties: dict[str, str]) -> NewMessage:
     """Return the message to append to GIVEN_UP_TOPIC for a half message that is not checked
     again."""
-    return _copy(record, GIVEN_UP_TOPIC, properties)
+    return _make_copy(record, GIVEN_UP_TOPIC, properties)
 
 
-def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
+def _make_copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
     """Make a copy of a record for a topic of transactions, with these properties but without
     CRC32."""
     kept = {name: value for name, value in properties.items() if name != names.CRC32}
@@ -157,7 +157,7 @@ def as_committed(
     """
     where = target_of(properties)
     assert where is not None, "a half message without a target is not checked"
-    made = encode_again(
+    made = encode_copy(
         record,
         where[0].encode(),
         encode_properties(properties),

@@ -30,7 +30,7 @@ class Levels(Protocol):
     """The delay levels (delay.py), as LevelEscape uses them; levels count from 1, times are epoch
     ms."""
 
-    def position(self, level: int) -> QueueOffset:
+    def first_undelivered(self, level: int) -> QueueOffset:
         """Return the first queue offset of the level that is not known to be delivered."""
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
@@ -68,26 +68,26 @@ class LevelEscape:
         more, self._left, self._now_ms = False, READ_PER_STEP, now_ms
         for number in range(count):
             level = (self._first + number) % count + 1
-            window = self._window(level)
+            window = self._window_of(level)
             if window is None:
                 continue
-            window.retry(min(AGAIN_PER_STEP, self._left))
+            window.resend_failed(min(AGAIN_PER_STEP, self._left))
             more |= self._send_due(level, window)
-            self._advance(level)
+            self._advance_progress(level)
             if self._left <= 0:
                 self._first = level % count
                 return True
         return more
 
-    def _window(self, level: int) -> QueueWindow[Arrival] | None:
+    def _window_of(self, level: int) -> QueueWindow[Arrival] | None:
         """Return the messages of a level on their way, made if missing; None without messages to
         deliver."""
         found = self._windows.get(level)
         if found is None:
-            at = self._levels.position(level)
+            at = self._levels.first_undelivered(level)
             if at >= self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1):
                 return None
-            send, arrived = partial(self._send, level), partial(self._advance, level)
+            send, arrived = partial(self._send, level), partial(self._advance_progress, level)
             found = QueueWindow(self._escape, send, arrived, at, WINDOW)
             self._windows[level] = found
         return found
@@ -95,14 +95,14 @@ class LevelEscape:
     def _send_due(self, level: int, window: QueueWindow[Arrival]) -> bool:
         """Send the level's next due messages; return whether there may be more."""
         window.skip_to(self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
-        for unit in self._units(level, window.next, self._left):
+        for unit in self._read_units(level, window.next, self._left):
             if not (window.has_room and self._levels.is_due(level, unit, self._now_ms)):
                 return False
             window.start_next()
         high = self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
         return window.next < high and window.has_room
 
-    def _units(self, level: int, number: QueueOffset, most: int) -> list[QueueUnit]:
+    def _read_units(self, level: int, number: QueueOffset, most: int) -> list[QueueUnit]:
         """Return at most `most` units of the level's queue from offset `number` on."""
         return self._store.units(SCHEDULE_TOPIC, level - 1, number, most)
 
@@ -111,12 +111,12 @@ class LevelEscape:
     ) -> Deferred[Arrival | None] | None:
         """Send the level's message at queue offset `number`; None if it can never be delivered."""
         self._left -= 1
-        units = self._units(level, number, 1)  # none if retention removed it
+        units = self._read_units(level, number, 1)  # none if retention removed it
         message = self._levels.message_of(units[0]) if units else None
         return None if message is None else self._escape.send(message, failures)
 
-    def _advance(self, level: int, *_arrival: object) -> None:
+    def _advance_progress(self, level: int, *_arrival: object) -> None:
         """Move the level's progress over the messages that have arrived at other masters."""
         at = self._windows[level].completed_to
-        if at > self._levels.position(level):
+        if at > self._levels.first_undelivered(level):
             self._levels.delivered_elsewhere(level, at, self._now_ms)

@@ -80,30 +80,32 @@ class TimerDeliveries:
             due_ms = slots.next_due_ms
             if due_ms is None or due_ms > until_ms:
                 return False
-            many = self._deliver_many(left * NATIVE_SPEED, now_ms, until_ms)
+            many = self._deliver_natively(left * NATIVE_SPEED, now_ms, until_ms)
             if many:
                 left -= -(-many // NATIVE_SPEED)
                 continue
             left -= 1
-            due = slots.pop()
+            due = slots.pop_unit()
             if not self._deliver_one(due, now_ms):
-                slots.put_back(due)
+                slots.push_back_unit(due)
                 return False
-            slots.done(due)
+            slots.count_done(due)
         return True
 
-    def _deliver_many(self, most: int, now_ms: int, until_ms: int) -> int:
+    def _deliver_natively(self, most: int, now_ms: int, until_ms: int) -> int:
         """Deliver at most `most` plain messages natively; return how many were delivered."""
         store, slots = self._store, self._slots
-        if store.deletions.in_progress or isinstance(self._role.admit(), PutStatus):
+        if store.deletions.in_progress or isinstance(self._role.admit_append(), PutStatus):
             return 0
-        if store.refusal(now_ms) is not None:
+        if store.put_refusal(now_ms) is not None:
             return 0
-        done = self._batches.deliver(slots.heap, most, now_ms, until_ms, slots.slots_with_recalls)
+        done = self._batches.append_due(
+            slots.heap, most, now_ms, until_ms, slots.slots_with_recalls
+        )
         slots.note_delivered(done.ticks)
         for topic, messages, _size in done.topics:
-            self._metrics.add(text_of(topic), -messages, now_ms)
-            self._dequeued.add(text_of(topic), messages)
+            self._metrics.change_count(text_of(topic), -messages, now_ms)
+            self._dequeued.add_timers(text_of(topic), messages)
             self._on_delivered(text_of(topic))
         return done.messages
 
@@ -117,7 +119,7 @@ class TimerDeliveries:
         if message is None:
             return True
         asked, message.queue_id = message.queue_id, self._queue_of(message)
-        if isinstance(self._role.admit(), PutStatus):
+        if isinstance(self._role.admit_append(), PutStatus):
             return False
         appended = self._store.append(message, now_ms)
         if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
@@ -148,11 +150,11 @@ class TimerDeliveries:
         if record is None or facts is None:
             is_recall = bool(due.magic & kernel.DELETE)
             if not is_recall:
-                self.drop(due.log_offset)
+                self.count_lost(due.log_offset)
             topic = self.count_unreadable(
                 self._slots.topic_hash_of(due), now_ms, is_recall=is_recall
             )
-            self._dequeued.add(topic, 1)
+            self._dequeued.add_timers(topic, 1)
             return None
         return _WaitingTimer(record, facts, decode_properties(record.properties))
 
@@ -161,8 +163,8 @@ class TimerDeliveries:
         if not self._slots.is_recalled(due, keys_of(waiting.properties)):
             return False
         topic = text_of(waiting.facts.topic)
-        self._metrics.add(topic, -1, now_ms)
-        self._dequeued.add(topic, 1)
+        self._metrics.change_count(topic, -1, now_ms)
+        self._dequeued.add_timers(topic, 1)
         return True
 
     def _message_of(self, due: DueUnit, waiting: _WaitingTimer, now_ms: int) -> NewMessage | None:
@@ -177,7 +179,7 @@ class TimerDeliveries:
             return None
         return found
 
-    def drop(self, log_offset: LogOffset) -> None:
+    def count_lost(self, log_offset: LogOffset) -> None:
         """Count in `lost` a timer at this log offset whose file retention removed; log a timer that
         cannot be read for another reason."""
         if log_offset < self._store.min_log_offset:
@@ -192,15 +194,15 @@ class TimerDeliveries:
         topic, None if the hash is None or not known. A recall was counted as minus one."""
         topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
         if topic is not None:
-            self._metrics.add(topic, 1 if is_recall else -1, now_ms)
+            self._metrics.change_count(topic, 1 if is_recall else -1, now_ms)
         return topic
 
     def count(self, facts: TimerFacts, now_ms: int) -> None:
         """Count a timer that left the wheel: one less waits for its topic (one more for a recall),
         and one more has left."""
         topic = text_of(facts.topic)
-        self._metrics.add(topic, 1 if facts.is_recall else -1, now_ms)
-        self._dequeued.add(topic, 1)
+        self._metrics.change_count(topic, 1 if facts.is_recall else -1, now_ms)
+        self._dequeued.add_timers(topic, 1)
 
     def timer_for_other_master(self, due: DueUnit, now_ms: int) -> EscapingTimer | None:
         """Return the message that an acting replica sends for a due unit; None: the unit is

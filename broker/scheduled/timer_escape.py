@@ -64,12 +64,12 @@ class TimerEscape:
     def step(self, now_ms: int, until_ms: int) -> bool:
         """Send timers that are due until `until_ms`; return whether to call again at once."""
         self._now_ms = now_ms
-        self._window.retry(SENT_PER_STEP)
+        self._window.resend_failed(SENT_PER_STEP)
         for _ in range(SENT_PER_STEP):
             due_ms = self._slots.next_due_ms
             if due_ms is None or due_ms > until_ms or not self._has_room:
                 return False
-            due = self._slots.pop()
+            due = self._slots.pop_unit()
             if due not in self._window:  # else its slot was returned to the wheel, and read again
                 self._window.start(due)
         return True
@@ -91,7 +91,7 @@ class TimerEscape:
         facts, message, key, due_ms = leaving
         apart = self._escape.special_timers
         if apart is not None and apart.handles_topic(message.topic):
-            apart.take(message, partial(self._on_special_done, due, facts))
+            apart.take_timer_message(message, partial(self._on_special_done, due, facts))
             return None
         sent = self._escape.send(message, failures, key=key, due_ms=due_ms)
         return sent.map(lambda arrival: facts if arrival is not None else None)

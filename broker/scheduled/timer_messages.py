@@ -83,7 +83,7 @@ def message_for_consumers(
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic in (HALF_TOPIC, TIMER_TOPIC) or not _QUEUE_ID.fullmatch(queue):
         return None
-    return _message_again(record, properties, topic, int(queue), write_ms, now_ms)
+    return _restore_message(record, properties, topic, int(queue), write_ms, now_ms)
 
 
 def rolled_timer(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
@@ -96,10 +96,10 @@ def rolled_timer(record: Record, properties: dict[str, str], now_ms: int) -> New
     began = properties.get(names.TIMER_ENQUEUE_MS, "") if count else ""
     began_ms = int(began) if INT64_TEXT.fullmatch(began) else record.store_timestamp_ms
     properties[names.TIMER_ROLL_TIMES] = str(count + 1)
-    return _message_again(record, properties, TIMER_TOPIC, 0, began_ms, now_ms)
+    return _restore_message(record, properties, TIMER_TOPIC, 0, began_ms, now_ms)
 
 
-def _message_again(
+def _restore_message(
     record: Record,
     properties: dict[str, str],
     topic: str,

@@ -80,7 +80,7 @@ def passed_rolls(
     second parts in later slots, which it did not deliver. Yields None for a pause."""
     tick = files.next_tick(since, until)
     while tick < until:
-        walk = files.walk(tick, 0, ROOM)
+        walk = files.walk_slot(tick, 0, ROOM)
         for number in range(len(walk)):
             position, log_offset, magic, write_ms = walk.entry(number)
             if number % ROLLS_PER_STEP == 0:

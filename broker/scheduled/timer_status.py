@@ -68,7 +68,7 @@ def read_status(
     due_ms = next_due_ms
     if due_ms is None and next_tick < now_tick + ring // 2:
         due_ms = (next_tick + 1) * precision_ms
-    slots = files.counts(since, [*bounds, now_tick + files.roll_slots + 2])
+    slots = files.count_waiting(since, [*bounds, now_tick + files.roll_slots + 2])
     # Messages removed by retention are not waited for.
     at = max(files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
     behind = max(0, store.max_queue_offset(TIMER_TOPIC, 0) - at)

@@ -95,7 +95,7 @@ class Timers:
         """Progress of the deliveries."""
         self._batches = TimerBatches(store.timer_deps(), files, self._precision_ms)
         self._slots = WheelReader(
-            files, self._precision_ms, self._due_of, self._recall_of, self._batches.order
+            files, self._precision_ms, self._due_of, self._recall_of, self._batches.push_units
         )
         self._now_ms = 0
         self._leads = False
@@ -103,7 +103,7 @@ class Timers:
         self._escaping: TimerEscape | None = None
         """Set while this replica acts for its master, and sends due timers to others."""
         self._newer: TimerProgress | None = None
-        """Progress of another broker, see `take_newer`."""
+        """Progress of another broker, see `adopt_newer`."""
         self._rolls: Iterator[DueUnit | None] | None = None
         self._late: dict[int, QueueOffset] = {}
         """While escaping: queue offsets of late timers not yet delivered, by timer log position."""
@@ -146,19 +146,19 @@ class Timers:
         self.durable.load(progress, version)
         saved = self._config_files.load(timer_metrics.FILE_NAME)
         if saved is not None:
-            self.metrics.take(saved)
+            self.metrics.replace_counts(saved)
         self._metrics_saved = self.metrics.changes
 
-    def follow(self) -> None:
+    def begin_following(self) -> None:
         """Begin to follow a master, which delivers now. Removes units after the safe progress from
         the wheel: the master's wheel may differ there."""
         if self._leads:
             self._stop_escaping()
             self._leads, self._held = False, None
-            self._slots.clear()
-            self.durable.follow()
+            self._slots.forget_units()
+            self.durable.begin_following()
         if self._enabled and self._files.queue_offset > self.durable.current.queue_offset:
-            self._files.rewind(self.durable.current.queue_offset)
+            self._files.remove_units_from(self.durable.current.queue_offset)
 
     def is_behind_master(self, checkpoint: TimerCheckpoint) -> bool:
         """Whether a master's progress is ahead of this one's in slots or queue and in neither
@@ -171,12 +171,12 @@ class Timers:
         )
         return not is_less and not is_same
 
-    def adopt(self, checkpoint: TimerCheckpoint, log_end: LogOffset) -> None:
+    def adopt_checkpoint(self, checkpoint: TimerCheckpoint, log_end: LogOffset) -> None:
         """Adopt the progress of a master whose log ended at `log_end` at most; it counts once this
         log is confirmed up to there."""
-        self.durable.adopt(progress_of(checkpoint), version_of(checkpoint), log_end)
+        self.durable.adopt_progress(progress_of(checkpoint), version_of(checkpoint), log_end)
 
-    def take_newer(self, checkpoint: TimerCheckpoint) -> None:
+    def adopt_newer(self, checkpoint: TimerCheckpoint) -> None:
         """Remember the progress of another broker of the group, whose log this one has (RIP-32:
         pre-online), until this broker begins to deliver. If it is ahead in slots but not in the
         queue, some later timers are delivered twice."""
@@ -194,10 +194,10 @@ class Timers:
             return
         self._stop_escaping()
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
-        self._files.rewind(end)
+        self._files.remove_units_from(end)
         self._newer = None
         kept = self.durable
-        kept.replace(progress_before(kept.current, end), progress_before(kept.safe, end))
+        kept.replace_progress(progress_before(kept.current, end), progress_before(kept.safe, end))
 
     # Steps
 
@@ -208,32 +208,32 @@ class Timers:
             return None
         self._now_ms = now_ms
         self._save(now_ms, steady_ms)
-        acts = self._role.is_acting and self._escape.is_on
+        acts = self._role.is_acting and self._escape.is_enabled
         if self._role.is_master or not acts:
             self._stop_escaping()
         if not self._role.is_master:
-            self.durable.take_awaited()
+            self.durable.adopt_awaited()
             if not acts:
-                more = self._enqueue(now_ms, steady_ms, self.durable.current.queue_offset)
+                more = self._fill_slots(now_ms, steady_ms, self.durable.current.queue_offset)
                 return 0 if more else None
         now_tick = now_ms // self._precision_ms
         if not self._leads:
-            self._begin(now_tick, acts=acts)
+            self._prepare_term(now_tick, acts=acts)
             end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
             self._reading.begin_term(end, now_ms)
         slots = self._slots
         slots.watch_clock(now_tick)
-        more = self._enqueue(now_ms, steady_ms)
+        more = self._fill_slots(now_ms, steady_ms)
         until_ms = self._read_until_ms(now_ms)
         if not self._config.timer_stop_dequeue:
             more |= slots.load(now_ms)
-            more |= self._take_rolls()
+            more |= self._load_rolled_units()
             loaded_ms = slots.loaded_ms(until_ms)
             more |= (self._escaping or self._deliveries).step(now_ms, loaded_ms)
-        slots.advance(self._reading.until_ms(now_ms) // self._precision_ms)
-        if not slots.is_late and not self._late:
+        slots.advance_cursor(self._reading.until_ms(now_ms) // self._precision_ms)
+        if not slots.is_reading_again and not self._late:
             self._held = None
-        self._advance(self._progress())
+        self._set_current(self._current_progress())
         due_ms = slots.next_due_ms
         if more or due_ms is None:
             return 0 if more else None
@@ -259,7 +259,7 @@ class Timers:
         self._all_until_ms = until_ms
         return until_ms
 
-    def _advance(self, progress: TimerProgress) -> None:
+    def _set_current(self, progress: TimerProgress) -> None:
         """Make `progress` current, unless passed slots are still searched."""
         if self._rolls is not None or self._slots.has_passed:
             return
@@ -277,16 +277,16 @@ class Timers:
         self._escaping.stop()
         self._escaping, self._leads, self._held, self._rolls = None, False, None, None
         self._late.clear()
-        self._slots.clear()
+        self._slots.forget_units()
         if self._files.queue_offset > self.durable.current.queue_offset:
-            self._files.rewind(self.durable.current.queue_offset)
+            self._files.remove_units_from(self.durable.current.queue_offset)
 
-    def _begin(self, now_tick: int, *, acts: bool) -> None:
+    def _prepare_term(self, now_tick: int, *, acts: bool) -> None:
         """Prepare the first step of a term, or of a replica that acts."""
         self._leads, self._held = True, None
         if acts:
             self._escaping = TimerEscape(
-                self._escape, self._slots, self._deliveries.timer_for_other_master, self._left
+                self._escape, self._slots, self._deliveries.timer_for_other_master, self._end_unit
             )
             version = self.durable.data_version
             self.durable.data_version = replace(version, counter=version.counter + ACTING_STEP)
@@ -299,7 +299,7 @@ class Timers:
             read_tick = max(1, now_tick - self._ring // 2 + BLANK_SLOTS)
             read_tick = read_tick if self._files.exists else max(1, now_tick)
         self._start_slots(read_tick, now_tick, newer)
-        self._newer, self._rolls = newer, None  # until `_advance` reaches it
+        self._newer, self._rolls = newer, None  # until `_set_current` reaches it
         if newer is not None:
             since = max(ours.read_ms // self._precision_ms, read_tick - self._ring // 2, 1)
             self._rolls = passed_rolls(self._files, since, read_tick, self._precision_ms)
@@ -309,19 +309,19 @@ class Timers:
         stepped, files = self._files.stepped, self._files
         ours, is_behind = self.durable.current, now_tick < read_tick
         if stepped is not None and not (newer is None and ours.position >= 0 and is_behind):
-            files.rewind(ours.queue_offset)
+            files.remove_units_from(ours.queue_offset)
             stepped = None
         files.stepped = None
         if newer is not None and files.queue_offset > newer.queue_offset:
-            files.rewind(newer.queue_offset)  # now: `begin` notes the end of the timer log
+            files.remove_units_from(newer.queue_offset)  # now: `begin` notes the timer log's end
         if stepped is None:
-            self._slots.begin(read_tick, now_tick)
+            self._slots.begin_at(read_tick, now_tick)
             return
-        self._slots.begin(read_tick, read_tick)
-        self._slots.resume(stepped.cursor, stepped.floors)
+        self._slots.begin_at(read_tick, read_tick)
+        self._slots.resume_at(stepped.cursor, stepped.floors)
         self._held = ours.queue_offset, ours.position
 
-    def _take_rolls(self) -> bool:
+    def _load_rolled_units(self) -> bool:
         """Add first parts of long waits while the heap has room; return whether to call again."""
         while self._rolls is not None and self._slots.has_room:
             due = next(self._rolls, self)
@@ -333,7 +333,7 @@ class Timers:
                 self._rolls = None
         return False
 
-    def _progress(self) -> TimerProgress:
+    def _current_progress(self) -> TimerProgress:
         """The present progress, by the slots and the queue."""
         slots, files = self._slots, self._files
         read_ms = max(slots.high, slots.cursor) * self._precision_ms
@@ -348,7 +348,7 @@ class Timers:
 
     # Into the wheel
 
-    def _enqueue(self, now_ms: int, steady_ms: int, limit: int | None = None) -> bool:
+    def _fill_slots(self, now_ms: int, steady_ms: int, limit: int | None = None) -> bool:
         """Put messages of the queue, up to offset `limit`, into their slots; return whether there
         are more."""
         files, store = self._files, self._store
@@ -360,23 +360,23 @@ class Timers:
         high = high if limit is None else QueueOffset(min(high, limit))
         if at >= high or self._config.timer_stop_enqueue:
             return False
-        if not files.ready(steady_ms):
+        if not files.ensure_room(steady_ms):
             return False
         count = min(ENQUEUED_PER_STEP, high - at)
         done = 0
-        while done < count and files.ready(steady_ms):
+        while done < count and files.ensure_room(steady_ms):
             next_one = QueueOffset(at + done)
-            taken = self._put_many(next_one, count - done, now_ms)
+            taken = self._put_natively(next_one, count - done, now_ms)
             if not taken:
                 units = store.units(TIMER_TOPIC, 0, next_one, 1)
-                if not units or not self._put(units[0], next_one, now_ms):
+                if not units or not self._put_message(units[0], next_one, now_ms):
                     break
                 taken = 1
             done += taken
             files.queue_offset = QueueOffset(at + done)
         return done == count and at + done < high
 
-    def _put_many(self, at: QueueOffset, count: int, now_ms: int) -> int:
+    def _put_natively(self, at: QueueOffset, count: int, now_ms: int) -> int:
         """Put at most `count` plain messages natively into their slots; return how many were
         put."""
         slots, leads = self._slots, self._leads
@@ -389,28 +389,28 @@ class Timers:
             self._roll_ms,
             slots.cursor if leads else 1,
             slots.cursor if leads else _FAR_TICK,
-            slots.scanned if leads else 0,
+            slots.scanned_end if leads else 0,
         )
         room = ROOM - len(slots.heap)
-        taken = self._batches.take_in(at, count, window, slots.heap, max(0, room))
+        taken = self._batches.fill_slots(at, count, window, slots.heap, max(0, room))
         slots.note_pushed(taken.ticks)
         for topic, messages, _size in taken.topics:
-            self.metrics.add(text_of(topic), messages, now_ms)
-            self.enqueued.add(text_of(topic), messages)
+            self.metrics.change_count(text_of(topic), messages, now_ms)
+            self.enqueued.add_timers(text_of(topic), messages)
         return taken.messages
 
-    def _put(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
+    def _put_message(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
         """Put one message into its slot; False if the wheel has no place for it yet, else True."""
         record = self._store.record_of(unit)
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or waiting is None:
-            self._deliveries.drop(unit.log_offset)
+            self._deliveries.count_lost(unit.log_offset)
             return True
         known = self._delivered if self._leads else self.durable.current
         if queue_offset < known.queue_offset and waiting.out_ms < known.read_ms:
             return True  # delivered
         write_ms = now_ms // self._precision_ms * self._precision_ms
-        slot_ms, magic = self._slot(waiting, write_ms)
+        slot_ms, magic = self._slot_for(waiting, write_ms)
         tick = slot_ms // self._precision_ms
         is_late = self._leads and tick < self._slots.cursor
         if self._leads:
@@ -427,7 +427,7 @@ class Timers:
         if not -_DELAY_MAX_MS <= slot_ms - write_ms <= _DELAY_MAX_MS:
             write_ms = slot_ms
         is_late = is_late and self._escaping is not None
-        is_read_anew = self._slots.is_late and tick < self._slots.high
+        is_read_anew = self._slots.is_reading_again and tick < self._slots.high
         if (is_read_anew or is_late) and self._held is None:
             self._held = queue_offset, self._files.log_end
         log_offset = unit.log_offset
@@ -436,14 +436,14 @@ class Timers:
         )
         if is_late and magic & (kernel.DELETE | kernel.ROLL) != kernel.DELETE:
             self._late[position] = queue_offset
-        self.enqueued.add(text_of(waiting.topic), 1)
-        self.metrics.add(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
+        self.enqueued.add_timers(text_of(waiting.topic), 1)
+        self.metrics.change_count(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
         if self._leads:
             due_ms = slot_ms if magic & kernel.ROLL else waiting.due_ms
             self._slots.note_added(DueUnit(due_ms, position, log_offset, write_ms, tick, magic))
         return True
 
-    def _slot(self, waiting: TimerFacts, write_ms: int) -> tuple[int, int]:
+    def _slot_for(self, waiting: TimerFacts, write_ms: int) -> tuple[int, int]:
         """Return (time of the slot in epoch ms, magic). A time beyond the window is split into two
         parts, the second not too short (TimerMessageStore.doEnqueue)."""
         magic = kernel.DEFAULT | (kernel.DELETE if waiting.is_recall else 0)
@@ -473,12 +473,12 @@ class Timers:
         if record is None or waiting is None:
             self._deliveries.count_unreadable(found[1], self._now_ms, is_recall=True)
             return None
-        self.metrics.add(text_of(waiting.topic), 1, self._now_ms)
+        self.metrics.change_count(text_of(waiting.topic), 1, self._now_ms)
         return recall_key(record)
 
-    def _left(self, due: DueUnit, facts: TimerFacts | None) -> None:
+    def _end_unit(self, due: DueUnit, facts: TimerFacts | None) -> None:
         """Finish a unit that another master has, or that is dropped (without facts)."""
-        is_first = self._slots.done(due)
+        is_first = self._slots.count_done(due)
         self._late.pop(due.position, None)
         if facts is not None and is_first:
             self._deliveries.count(facts, self._now_ms)
@@ -493,18 +493,18 @@ class Timers:
         kept = self.durable
         if kept.current != kept.saved:
             kept.data_version = self._next_version(now_ms)
-        kept.settle()
-        kept.begin()
+        kept.settle_candidate()
+        kept.make_candidate()
         moved = self.enqueued.total + self.dequeued.total
         if moved != self._moved:
             self._moved = moved
             self._store.flush_soon()  # a killed broker repeats deliveries that are not safe
-        kept.settle()
+        kept.settle_candidate()
         kept.saved = kept.safe
         if steady_ms >= self._expire_due_ms:
             self._expire_due_ms = steady_ms + EXPIRE_MS
-            self._files.expire()
-        wanted = self._checkpoint()
+            self._files.expire_first_file()
+        wanted = self._safe_checkpoint()
         if wanted[:4] != self._files.checkpoint[:4] or self._files.is_rewound:
             self._files.save(wanted)
 
@@ -512,10 +512,10 @@ class Timers:
         """The version after a change of the progress."""
         version = self.durable.data_version
         if self._escaping is not None:
-            return version.next(now_ms, version.state_version)
-        return self.durable.versions.next(version, now_ms)
+            return version.next_version(now_ms, version.state_version)
+        return self.durable.versions.next_version(version, now_ms)
 
-    def _checkpoint(self) -> TimerCheckpoint:
+    def _safe_checkpoint(self) -> TimerCheckpoint:
         """The checkpoint with the safe progress."""
         safe, version, files = self.durable.safe, self.durable.data_version, self._files
         position, queue_offset = safe.position, safe.queue_offset
@@ -531,12 +531,12 @@ class Timers:
             version.counter,
         )
 
-    def checkpoint(self) -> TimerCheckpoint:
+    def replica_checkpoint(self) -> TimerCheckpoint:
         """Return the answer to GET_TIMER_CHECK_POINT (60): progress that no replica lacks. The
         present progress becomes the next candidate."""
-        self.durable.begin()
-        self.durable.settle()
-        return self._checkpoint()
+        self.durable.make_candidate()
+        self.durable.settle_candidate()
+        return self._safe_checkpoint()
 
     def take_metrics(self) -> dict[str, Any] | None:
         """Return the content to write to `timermetrics` and regard it as saved; None if nothing has
@@ -566,13 +566,13 @@ class Timers:
         is_late = is_late and self._rolls is None and not slots.has_passed
         if is_late and slots.floors and self.durable.safe == self.durable.current:
             stepped = SteppedClock(slots.cursor, files.log_end, files.queue_offset, slots.floors)
-        files.close(self._checkpoint(), stepped)
+        files.close(self._safe_checkpoint(), stepped)
         metrics = self.take_metrics()
         if metrics is not None:
             self._config_files.save(timer_metrics.FILE_NAME, metrics)
 
     @property
-    def lost(self) -> int:
+    def lost_count(self) -> int:
         """Number of timers that retention removed before their time, since the start."""
         return self._deliveries.lost
 

@@ -104,7 +104,7 @@ class TransactionChecks:
         """Advance transactions and the check pass, or begin a pass if the interval has passed; on
         an acting replica move half messages. `now_ms` is epoch ms. Returns whether to call again at
         once."""
-        if self.escape.is_on:
+        if self.escape.is_enabled:
             return self.escape.step(now_ms)
         self.escape.stop()
         more = self._transactions.step(now_ms)
@@ -112,13 +112,13 @@ class TransactionChecks:
             return more
         if self._at is None and not self._begin_if_due():
             return False
-        self._examine(now_ms)
+        self._examine_halves(now_ms)
         self._transactions.write_ops(now_ms)
         if self._at is not None and self._at >= self._end:
             self._at = None
         return self._at is not None
 
-    def _examine(self, now_ms: int) -> None:
+    def _examine_halves(self, now_ms: int) -> None:
         """Examine the next half messages of the pass."""
         left, began_ms = BYTES_PER_STEP, self._wall_ms()
         for _ in range(HALVES_PER_STEP):
@@ -130,17 +130,17 @@ class TransactionChecks:
                 return
             half = self._transactions.half_at(at)
             if half is None:
-                self._drop(at)
-                self._transactions.end(at, TransactionOutcome.DONE)
+                self._count_unreadable(at)
+                self._transactions.record_end(at, TransactionOutcome.DONE)
                 continue
-            refused = isinstance(self._role.admit(), PutStatus)
+            refused = isinstance(self._role.admit_append(), PutStatus)
             if refused or not self._check_half(half, now_ms):
                 self._at = None  # it is too young, or writes are refused: the next pass tries again
                 return
             self._at = QueueOffset(at + 1)
             left -= len(half.record.body)
 
-    def _drop(self, at: QueueOffset) -> None:
+    def _count_unreadable(self, at: QueueOffset) -> None:
         """Count an unreadable half message as lost if retention removed it, else log it."""
         if at < self._store.min_queue_offset(HALF_TOPIC, HALF_QUEUE_ID):
             self.lost += 1  # waiting.py reports all losses in one line
@@ -179,44 +179,44 @@ class TransactionChecks:
             return False
         if is_immune and not self._compacts and age_ms <= self._reserved_ms():
             return True  # it stays where it is
-        found = transactions.outcome(half, asks_index=True)
+        found = transactions.find_outcome(half, asks_index=True)
         if found is None:
             return False
         outcome, newest = found
         if outcome is not TransactionOutcome.OPEN or newest.queue_offset != half.queue_offset:
             if transactions.current_outcomes.get(half.queue_offset) is TransactionOutcome.OPEN:
-                transactions.end(half.queue_offset, TransactionOutcome.DONE)
+                transactions.record_end(half.queue_offset, TransactionOutcome.DONE)
             return True  # an earlier term ended it, or its half message arrived twice
         if target_of(properties) is None:
             logger.error("half message %d names no topic and queue: given up", half.queue_offset)
-            return self._give_up(half, now_ms)
+            return self._move_to_given_up(half, now_ms)
         if times >= self._config.transaction_check_max or age_ms > self._reserved_ms():
-            return self._give_up(half, now_ms)
+            return self._move_to_given_up(half, now_ms)
         if is_immune:
             original = {names.TRAN_PREPARED_QUEUE_OFFSET: str(half.queue_offset)}
-            return self._renew(half, {**original, **properties}, now_ms) is not None
+            return self._store_again(half, {**original, **properties}, now_ms) is not None
         checked = {**properties, names.TRANSACTION_CHECK_TIMES: str(times + 1)}
-        appended = self._renew(half, checked, now_ms)
+        appended = self._store_again(half, checked, now_ms)
         if appended is not None and appended.status is PutStatus.PUT_OK:
-            self._ask(half, appended, checked)
+            self._ask_producer(half, appended, checked)
         return appended is not None
 
     def _reserved_ms(self) -> int:
         """Age in ms beyond which the log files of a message are removed (fileReservedTime)."""
         return self._config.store.file_reserved_time_hours * _HOUR_MS
 
-    def _renew(self, half: Half, properties: dict[str, str], now_ms: int) -> Appended | None:
+    def _store_again(self, half: Half, properties: dict[str, str], now_ms: int) -> Appended | None:
         """Store a half message again with other properties, or give it up if they do not fit; None
         to try again later."""
         appended = self._store.append(renewed_half(half.record, properties), now_ms)
         if appended.status in _NEVER_TAKEN:
-            return appended if self._give_up(half, now_ms) else None
+            return appended if self._move_to_given_up(half, now_ms) else None
         if appended.status is not PutStatus.PUT_OK:
             return None
         self._transactions.note_renewed(half.queue_offset, appended.queue_offset)
         return appended
 
-    def _give_up(self, half: Half, now_ms: int) -> bool:
+    def _move_to_given_up(self, half: Half, now_ms: int) -> bool:
         """Move a half message to the topic of given-up ones; False to try again later, else
         True."""
         perm = PERM_READ | PERM_WRITE
@@ -226,15 +226,15 @@ class TransactionChecks:
         if status in _NEVER_TAKEN:
             # The store's limits were lowered since.
             logger.error("half message %d: %s, dropped", half.queue_offset, status.value)
-            self._transactions.end(half.queue_offset, TransactionOutcome.DONE)
+            self._transactions.record_end(half.queue_offset, TransactionOutcome.DONE)
             return True
         if status is not PutStatus.PUT_OK:
             return False
-        self._transactions.end(half.queue_offset, TransactionOutcome.GIVEN_UP)
+        self._transactions.record_end(half.queue_offset, TransactionOutcome.GIVEN_UP)
         self.given_up += 1
         return True
 
-    def _ask(self, half: Half, appended: Appended, properties: dict[str, str]) -> None:
+    def _ask_producer(self, half: Half, appended: Appended, properties: dict[str, str]) -> None:
         """Ask a producer of the half message's group about the outcome (39), if one is
         connected."""
         peer = self._producers.next_connection(

@@ -74,7 +74,7 @@ class TransactionOutcomes(HalfMarks):
                 return op_offset
         return QueueOffset(self._ops[-1][0] + 1) if self._ops else self.op_base
 
-    def trim(self, base: QueueOffset) -> None:
+    def forget_before(self, base: QueueOffset) -> None:
         """Forget the half messages before `base`, which must all be ended (asserted), and op
         messages that name no later one."""
         assert self.base <= base <= self.next_open(self.base), "an open half message stays"

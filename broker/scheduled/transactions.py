@@ -148,7 +148,7 @@ class Transactions:
         self._call_waiting()
         self.current_outcomes.notified = False  # a call at the end of a turn may have been lost
         self.write_ops(now_ms)
-        self._publish(now_ms)
+        self._publish_progress(now_ms)
         return False
 
     # Queries of requests
@@ -189,7 +189,7 @@ class Transactions:
         log_offset, properties = units[0].log_offset, decode_properties(record.properties)
         return Half(queue_offset, log_offset, record, properties)
 
-    def outcome(
+    def find_outcome(
         self, half: Half, *, asks_index: bool = False
     ) -> tuple[TransactionOutcome, Half] | None:
         """Return (outcome of the transaction, its half message that counts): for an open one the
@@ -216,7 +216,7 @@ class Transactions:
             known = self.current_outcomes.get(each.queue_offset)
             if known in _FINAL:
                 return known, each
-        newest = self._newest([half, *halves])
+        newest = self._newest_half([half, *halves])
         if newest is None:
             return None
         known = self.current_outcomes.get(newest.queue_offset)
@@ -242,7 +242,7 @@ class Transactions:
         are not remembered. Op messages for them are written soon."""
         is_known = self.current_outcomes.get(half.queue_offset) is not None
         if is_known:
-            self.end(half.queue_offset, outcome)  # also for a half message that was given up
+            self.record_end(half.queue_offset, outcome)  # also for a half message that was given up
             if not self._may_be_ended_before(half):
                 return
         self._end_open(self.halves_of(half), outcome)
@@ -266,7 +266,7 @@ class Transactions:
 
     # Writes
 
-    def end(self, queue_offset: QueueOffset, outcome: TransactionOutcome) -> None:
+    def record_end(self, queue_offset: QueueOffset, outcome: TransactionOutcome) -> None:
         """Record the outcome of the half message at `queue_offset`; an op message for it is written
         soon. The caller has appended the record that makes the outcome true."""
         self.current_outcomes.end(queue_offset, outcome)
@@ -275,7 +275,7 @@ class Transactions:
         """Record that the half message at queue offset `old` was stored again at `new`; it counts
         as DONE."""
         self._renewed[old] = new
-        self.end(old, TransactionOutcome.DONE)
+        self.record_end(old, TransactionOutcome.DONE)
 
     @property
     def is_full(self) -> bool:
@@ -288,7 +288,7 @@ class Transactions:
         nothing was pending or an append failed: the rest is tried again at the next step."""
         put, known = None, self.outcomes
         while known is not None and known.waiting:
-            permit = self._role.admit()
+            permit = self._role.admit_append()
             if isinstance(permit, PutStatus):
                 return None
             body, count, newest = known.op_body(self._op_size())
@@ -322,13 +322,13 @@ class Transactions:
         """Begin a term: set the outcomes from the published progress."""
         store = self._store
         self.known_from = store.max_log_offset
-        base = self._progress(HALF_TOPIC)
-        self._read_to = op_base = self._progress(OP_TOPIC)
+        base = self._published_progress(HALF_TOPIC)
+        self._read_to = op_base = self._published_progress(OP_TOPIC)
         self.outcomes = TransactionOutcomes(
             base, op_base, self.known_from, MAX_PENDING, self._schedule_ops
         )
 
-    def _progress(self, topic: str) -> QueueOffset:
+    def _published_progress(self, topic: str) -> QueueOffset:
         """Return the published progress in the topic, which the previous master wrote, limited to
         this log (R12)."""
         store = self._store
@@ -373,7 +373,7 @@ class Transactions:
                 self._waiting.append((log_offset, callback))
         self._late = {key: end for key, end in self._late.items() if end > dispatched}
 
-    def _publish(self, now_ms: int) -> None:
+    def _publish_progress(self, now_ms: int) -> None:
         """Publish the progress, once all records before it are safe and readable."""
         store = self._store
         if self._candidate is None:
@@ -385,7 +385,7 @@ class Transactions:
         if min(safe, store.dispatched_log_offset) < log_end:
             return
         self._candidate = None
-        self.current_outcomes.trim(base)
+        self.current_outcomes.forget_before(base)
         self._renewed = {old: new for old, new in self._renewed.items() if old >= base}
         for topic, at in ((HALF_TOPIC, base), (OP_TOPIC, self.current_outcomes.op_base)):
             if self._offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID) != at:
@@ -424,7 +424,7 @@ class Transactions:
             for log_offset, record in self._records_of(HALF_TOPIC, half)
         ]
 
-    def _newest(self, halves: list[Half]) -> Half | None:
+    def _newest_half(self, halves: list[Half]) -> Half | None:
         """Return the newest half message of a transaction, which the index may lack; None if it
         cannot be read yet."""
         newest = max(halves, key=lambda half: half.queue_offset)
@@ -450,4 +450,4 @@ class Transactions:
         """Record the outcome for the open ones among these half messages."""
         for each in halves:
             if self.current_outcomes.get(each.queue_offset) is TransactionOutcome.OPEN:
-                self.end(each.queue_offset, outcome)
+                self.record_end(each.queue_offset, outcome)

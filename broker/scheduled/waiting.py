@@ -3,7 +3,8 @@
 Owns the report to the store's retention (keepWaitingMessages), the age of the oldest message of
 each kind, and the log line about losses. Files are removed by engine/lifecycle/retention.py only.
 
-    timers, delay levels, half messages, pop check points -> the least log offset -> Store.keep_from
+    timers, delay levels, half messages, pop check points -> the least log offset ->
+    Store.set_first_waiting
 
 Each broker reports from its own log and its own copy of each progress. A replica is never ahead of
 its master, so it keeps at least the files that the master keeps.
@@ -28,7 +29,8 @@ logger = logging.getLogger(__name__)
 LOOK_MS: Final = 5_000
 """Interval in ms between two scans of all waiting messages."""
 TIMERS, DELAYS, HALVES, POPS = "timers", "delays", "half_messages", "pop_check_points"
-"""Kinds of waiting messages: keys of `WaitingMessages.oldest_ms` and `lost`, names in metrics."""
+"""Kinds of waiting messages: keys of `WaitingMessages.oldest_ms` and `lost_counts`, names in
+metrics."""
 
 
 class WaitingMessages:
@@ -53,15 +55,16 @@ class WaitingMessages:
         self._due_ms = 0
         self._since_ms: dict[str, int] = {}
         self._reported: Mapping[str, int] = {}
-        store.keep_from(LogOffset(0))  # until the first scan has ended
+        store.set_first_waiting(LogOffset(0))  # until the first scan has ended
 
     def step(self, steady_ms: int) -> None:
         """Continue a scan for some milliseconds, or begin one LOOK_MS after the last. `steady_ms`
-        is of the monotonic clock. A complete scan sets `Store.keep_from` and logs new losses."""
+        is of the monotonic clock. A complete scan sets `Store.set_first_waiting` and logs new
+        losses."""
         if self._look is None:
             if steady_ms < self._due_ms:
                 return
-            self._look = self._places()
+            self._look = self._find_first_offsets()
         try:
             next(self._look)
         except StopIteration as done:
@@ -73,11 +76,11 @@ class WaitingMessages:
         stored, as of the last complete scan."""
         return dict(self._since_ms)
 
-    def lost(self) -> dict[str, int]:
+    def lost_counts(self) -> dict[str, int]:
         """Return the number of messages of each kind (pop check points are not counted) that
         retention removed before their time, since the start."""
         return {
-            TIMERS: self._timers.lost,
+            TIMERS: self._timers.lost_count,
             DELAYS: self._delay.lost,
             HALVES: self._half_checks.lost,
         }
@@ -90,7 +93,7 @@ class WaitingMessages:
             for kind, record in records.items()
             if record is not None
         }
-        lost = self.lost()
+        lost = self.lost_counts()
         new = {kind: count - self._reported.get(kind, 0) for kind, count in lost.items()}
         if any(new.values()):
             logger.error(
@@ -100,7 +103,7 @@ class WaitingMessages:
             )
         self._reported = lost
 
-    def _places(self) -> Generator[None, None, dict[str, LogOffset]]:
+    def _find_first_offsets(self) -> Generator[None, None, dict[str, LogOffset]]:
         """Return the log offset of the first waiting message of each kind, in steps, and report the
         least to the store."""
         store = self._store
@@ -113,21 +116,21 @@ class WaitingMessages:
 
         progress = self._delay.kept_progress()
         for topic_queue in sorted(progress):
-            add(DELAYS, self._place(*topic_queue, progress[topic_queue]))
+            add(DELAYS, self._message_log_offset(*topic_queue, progress[topic_queue]))
         for topic in (HALF_TOPIC, OP_TOPIC):
             at = self._offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
-            add(HALVES, self._place(topic, HALF_QUEUE_ID, at))
+            add(HALVES, self._message_log_offset(topic, HALF_QUEUE_ID, at))
         for queue_id in store.queue_ids(self._revive_topic):
             at = self._offsets.query(self._revive_group, self._revive_topic, queue_id)
-            add(POPS, self._place(self._revive_topic, queue_id, at))
+            add(POPS, self._message_log_offset(self._revive_topic, queue_id, at))
         yield
         add(TIMERS, (yield from self._timers.oldest_waiting()))
         # The scan does not count if the log was cut, or had files removed, meanwhile.
         if store.max_log_offset >= end and store.min_log_offset == begins:
-            store.keep_from(min([end, *places.values()]))
+            store.set_first_waiting(min([end, *places.values()]))
         return places
 
-    def _place(self, topic: str, queue_id: int, queue_offset: int) -> LogOffset | None:
+    def _message_log_offset(self, topic: str, queue_id: int, queue_offset: int) -> LogOffset | None:
         """Return the log offset of the message at that queue offset, or of the first one after it;
         None without such a message."""
         store = self._store

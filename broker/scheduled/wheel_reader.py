@@ -6,8 +6,9 @@ millisecond, and the effect of clock changes on both. It neither delivers nor re
     slots     ... delivered | cursor ... scanned | in the wheel alone ...
                               ^ units of these are in the heap (of a very full slot a part), or out
 
-A unit is out from `pop` until `done` or `put_back`: its message is on the way to its queue, or to
-another broker. It counts as a waiting unit of its slot, so the cursor does not pass it.
+A unit is out from `pop_unit` until `done` or `push_back_unit`: its message is on the way to its
+queue, or to another broker. It counts as a waiting unit of its slot, so the cursor does not pass
+it.
 
 A slot contains units due from its time to the next slot's: RocketMQ delivers them when the next
 slot begins, this broker at each unit's own millisecond. A slot is taken out half a second before it
@@ -17,7 +18,7 @@ If the clock is set back, the cursor goes back with it, because new units may be
 already delivered. Delivered units are not read again: for slots below `high`, units count only from
 the position at which the log ended then (`_floors`). A slot of which a unit was delivered, or is
 out, keeps its units in the heap. Beyond a limit all units return to the wheel, and some timers are
-delivered twice; a unit that was out then is unknown to `done` and `put_back`.
+delivered twice; a unit that was out then is unknown to `done` and `push_back_unit`.
 """
 
 import logging
@@ -95,8 +96,8 @@ class _Loading:
 class WheelReader:
     """Reads the units of the timer wheel in the order of their times: takes slots out of the wheel
     into a heap, and keeps the cursor over the slots that are delivered. Ticks are epoch ms divided
-    by the precision; times are epoch ms. A unit is "out" from `pop` until `done` or `put_back`.
-    Loop thread only."""
+    by the precision; times are epoch ms. A unit is "out" from `pop_unit` until `done` or
+    `push_back_unit`. Loop thread only."""
 
     def __init__(
         self,
@@ -136,16 +137,16 @@ class WheelReader:
         again."""
         self._scanned = 0
 
-    def begin(self, read_tick: int, now_tick: int) -> None:
+    def begin_at(self, read_tick: int, now_tick: int) -> None:
         """Clear all state, and start at the slot `read_tick`: the slots before it count as
         delivered. An earlier `now_tick` is handled as a clock that was set back."""
-        self.clear()
+        self.forget_units()
         self.cursor = self.high = self._scanned = read_tick
         self.watch_clock(now_tick)
 
-    def resume(self, cursor: int, floors: tuple[tuple[int, int], ...]) -> None:
-        """Continue, after `begin`, to read slots again from the tick `cursor`, as before the broker
-        stopped; `floors` is the value of that property then."""
+    def resume_at(self, cursor: int, floors: tuple[tuple[int, int], ...]) -> None:
+        """Continue, after `begin_at`, to read slots again from the tick `cursor`, as before the
+        broker stopped; `floors` is the value of that property then."""
         self.cursor = self._scanned = min(cursor, self.cursor)
         self._floors = list(floors)
 
@@ -155,9 +156,9 @@ class WheelReader:
         timer log, in slots before that tick, were delivered."""
         return tuple(self._floors)
 
-    def clear(self) -> None:
+    def forget_units(self) -> None:
         """Forget all units taken out of the wheel, because another broker delivers now; `cursor`
-        and `high` stay until `begin`."""
+        and `high` stay until `begin_at`."""
         self.heap.clear()
         self._loading = None
         for table in (self._waiting, self._out, self._parts, self._recalls):
@@ -172,7 +173,7 @@ class WheelReader:
         return len(self.heap) < ROOM
 
     @property
-    def is_late(self) -> bool:
+    def is_reading_again(self) -> bool:
         """Whether slots are being read again after the clock was set back."""
         return self.cursor < self.high
 
@@ -185,9 +186,9 @@ class WheelReader:
             self._floors.append((self.cursor, self._files.log_end))
         self.high = max(self.high, self.cursor)
         self.cursor = self._scanned = now_tick
-        self._unload()
+        self._unload_slots()
 
-    def _unload(self) -> None:
+    def _unload_slots(self) -> None:
         """Return slots to the wheel whose time is now later, so that the heap has room for the
         slots that come first. A slot that was begun, or has a unit out, stays: otherwise its
         messages would be delivered twice."""
@@ -223,13 +224,13 @@ class WheelReader:
             self._add_recall(due.tick, due.position)
         elif due.tick not in self._parts:
             if self.has_room:
-                self._push(due)
+                self._push_unit(due)
             else:
                 self._parts[due.tick] = due.position
 
     def add_passed(self, due: DueUnit) -> None:
         """Add a unit of a slot that counts as delivered. The cursor does not move until `done`."""
-        self._push(due._replace(tick=PASSED_TICK))
+        self._push_unit(due._replace(tick=PASSED_TICK))
 
     @property
     def has_passed(self) -> bool:
@@ -238,14 +239,16 @@ class WheelReader:
 
     @property
     def takes_many(self) -> bool:
-        """Whether `added` would only push units of slots before `scanned` and ignore all others, so
-        that native code may put units into slots and heap."""
+        """Whether `added` would only push units of slots before `scanned_end` and ignore all
+        others, so that native code may put units into slots and heap."""
         return (
-            not self.is_late and not self._parts and max(self._waiting, default=-1) < self._scanned
+            not self.is_reading_again
+            and not self._parts
+            and max(self._waiting, default=-1) < self._scanned
         )
 
     @property
-    def scanned(self) -> int:
+    def scanned_end(self) -> int:
         """Tick of the first slot that was not taken out."""
         return self._scanned
 
@@ -272,7 +275,7 @@ class WheelReader:
         if len(self._begun) < BEGUN_MAX:
             self._begun.add(tick)
 
-    def _push(self, due: DueUnit) -> None:
+    def _push_unit(self, due: DueUnit) -> None:
         """Push a unit to the heap, and count it in its slot."""
         self.heap.push(*due)
         self._waiting[due.tick] = self._waiting.get(due.tick, 0) + 1
@@ -295,7 +298,7 @@ class WheelReader:
         budget, self._is_scanning = LOADED_PER_STEP, False
         for tick in [tick for tick in self._parts if not self._in_heap(tick)]:
             if self._loading is None and self.has_room:
-                self._begin(tick)
+                self._begin_slot(tick)
         taken = sum(self._in_heap(tick) > 0 for tick in self._waiting.keys() - self._aside)
         while budget > 0:
             if self._loading is not None:
@@ -324,16 +327,18 @@ class WheelReader:
             tick = self._files.next_tick(self._scanned, until)
             self._scanned = min(tick + 1, until)
             if tick < until and tick not in self._waiting:
-                self._begin(tick)
+                self._begin_slot(tick)
                 return True
         self._is_scanning = self._scanned < wanted
         return False
 
-    def _begin(self, tick: int) -> None:
+    def _begin_slot(self, tick: int) -> None:
         """Begin to take out a slot, or the rest of it."""
         floor = self._parts.pop(tick, None)
         is_first = floor is None
-        walk = self._files.walk(tick, self._floor(tick) if floor is None else floor, ROOM)
+        walk = self._files.walk_slot(
+            tick, self._floor_of_slot(tick) if floor is None else floor, ROOM
+        )
         self._waiting.setdefault(tick, 0)
         self._loading = _Loading(tick, walk)
         for position in walk.recalls if is_first else ():
@@ -347,7 +352,7 @@ class WheelReader:
             last_position, *_ = walk.entry(len(walk) - 1)
             self._parts[tick] = last_position + 1
 
-    def _floor(self, tick: int) -> int:
+    def _floor_of_slot(self, tick: int) -> int:
         """The position in the timer log from which units of the slot are not delivered."""
         for until, position in reversed(self._floors):
             if tick < until:
@@ -372,7 +377,7 @@ class WheelReader:
             if not magic & kernel.ROLL:
                 found = self._due_of(LogOffset(log_offset))
                 due_ms = due_ms if found is None else found
-            self._push(DueUnit(due_ms, position, LogOffset(log_offset), write_ms, tick, magic))
+            self._push_unit(DueUnit(due_ms, position, LogOffset(log_offset), write_ms, tick, magic))
             cost, loading.done = cost + 1, loading.done + 1
         if loading.is_done:
             self._loading = None
@@ -399,28 +404,28 @@ class WheelReader:
         loading = self._loading.tick if self._loading is not None else self._scanned
         return min(until_ms, min(self._scanned, loading, *self._parts) * self._precision_ms)
 
-    def pop(self) -> DueUnit:
+    def pop_unit(self) -> DueUnit:
         """Take the first unit from the heap, due or not; the heap must not be empty. The unit is
-        out until `done` or `put_back`."""
+        out until `done` or `push_back_unit`."""
         due = DueUnit(*self.heap.pop())  # type: ignore[arg-type]
         self._out.setdefault(due.tick, set()).add(due)
         return due
 
-    def put_back(self, due: DueUnit) -> None:
-        """Return a unit of `pop` to the heap: it could not be delivered now. No effect for a unit
-        that is not out, as after `clear`: the wheel still has it."""
-        if self._end_out(due):
+    def push_back_unit(self, due: DueUnit) -> None:
+        """Return a unit of `pop_unit` to the heap: it could not be delivered now. No effect for a
+        unit that is not out, as after `forget_units`: the wheel still has it."""
+        if self._note_no_longer_out(due):
             self.heap.push(*due)
 
-    def done(self, due: DueUnit) -> bool:
-        """Count a unit of `pop` as delivered or dropped. False, without any effect, for a unit that
-        is not out, as after `clear`: the unit is read from the wheel again."""
-        is_out = self._end_out(due)
+    def count_done(self, due: DueUnit) -> bool:
+        """Count a unit of `pop_unit` as delivered or dropped. False, without any effect, for a unit
+        that is not out, as after `forget_units`: the unit is read from the wheel again."""
+        is_out = self._note_no_longer_out(due)
         if is_out:
             self._count_delivered(due.tick, 1)
         return is_out
 
-    def _end_out(self, due: DueUnit) -> bool:
+    def _note_no_longer_out(self, due: DueUnit) -> bool:
         """Count a unit as no longer out; False if it was not out."""
         units = self._out.get(due.tick, set())
         if due not in units:
@@ -440,7 +445,7 @@ class WheelReader:
         recalls = self._recalls.get(due.tick)
         return recalls is not None and not recalls.isdisjoint(keys)
 
-    def advance(self, now_tick: int) -> None:
+    def advance_cursor(self, now_tick: int) -> None:
         """Move the cursor forward to `now_tick`, or to the first slot before it that has waiting
         units; never back."""
         loading = self._loading.tick if self._loading is not None else self._scanned

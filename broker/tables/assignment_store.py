@@ -14,7 +14,7 @@ from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
 from turbopump.net.allocation.shares import Shares
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, as_text, number, table
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, as_text, read_int64, read_table
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.queues import MessageQueue
@@ -69,10 +69,10 @@ class StoredAssignment:
         wrong = check_lengths(topic=topic, group=group)
         if wrong or not topic or not group:
             raise BadBody(wrong or f"{name[:100]} is not topic@group")
-        generation = number(members, "generation")
+        generation = read_int64(members, "generation")
         if not 0 <= generation <= GENERATION_MAX:
             raise BadBody(f"generation {generation} of {name}")
-        owners = table(members, "owners", as_object)
+        owners = read_table(members, "owners", as_object)
         if len(owners) > MEMBERS_MAX:
             raise BadBody(f"{name} has over {MEMBERS_MAX} members")
         shares: Shares = {}
@@ -81,10 +81,10 @@ class StoredAssignment:
             wrong = check_lengths(member=client_id)
             if wrong:
                 raise BadBody(wrong)
-            shares[client_id] = queues = _queues(topic, brokers, left)
+            shares[client_id] = queues = _decode_queues(topic, brokers, left)
             left -= len(queues)
         strategy = name_member(members, "strategy")
-        return cls(group, topic, strategy, generation, number(members, "decidedTime"), shares)
+        return cls(group, topic, strategy, generation, read_int64(members, "decidedTime"), shares)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the row's object: decidedTime, generation, strategy, and `owners`: client id
@@ -137,7 +137,7 @@ class AssignmentStore:
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
             for row in sorted(rows, key=lambda row: row.decided_ms):
-                self._put(row)
+                self._put_row(row)
 
     @property
     def version(self) -> str:
@@ -153,9 +153,9 @@ class AssignmentStore:
         """Replace the assignment of the row's topic and group, whatever its generation; drop the
         oldest rows beyond MAX_SIZE. The file is written soon. A row over MAX_ROW is not stored, and
         removes the previous row."""
-        self._save(self._put(row), row)
+        self._save(self._put_row(row), row)
 
-    def adopt(self, rows: Mapping[str, StoredAssignment]) -> None:
+    def adopt_rows(self, rows: Mapping[str, StoredAssignment]) -> None:
         """`put` each row of another broker, by `topic@group`, that is unknown here or has a higher
         generation than the row here."""
         for name, row in rows.items():
@@ -168,7 +168,7 @@ class AssignmentStore:
         `read_assignments`."""
         return {TABLE: self._rows.body(self._rows.names()), VERSION: self.version}
 
-    def _put(self, row: StoredAssignment) -> list[str]:
+    def _put_row(self, row: StoredAssignment) -> list[str]:
         """Put a row; return the names of rows that were dropped for room, including the row's own
         name if it is too large."""
         size = len(row.row())
@@ -188,8 +188,8 @@ class AssignmentStore:
     def _save(self, gone: list[str], row: StoredAssignment) -> None:
         """Have the changed row, and the names of dropped rows (`gone`), appended to the file."""
         put = [] if row.name in gone else [row.row()]
-        change = config_changes.change({}, {TABLE: put}, {TABLE: gone})
-        self._saver.changed(FILE_NAME, self._content, change)
+        change = config_changes.encode_change({}, {TABLE: put}, {TABLE: gone})
+        self._saver.save_changed(FILE_NAME, self._content, change)
 
     def _content(self) -> Content:
         """The whole content of the file."""
@@ -204,11 +204,11 @@ def row_key(group: str, topic: str) -> str:
 def read_assignments(members: dict[str, Any]) -> dict[str, StoredAssignment]:
     """Decode the rows, by `topic@group`, from the object in assignments.json or in an answer to
     402; {} if it has no TABLE. Raises BadBody."""
-    rows = table(members, TABLE, as_object)
+    rows = read_table(members, TABLE, as_object)
     return {name: StoredAssignment.from_json(name, value) for name, value in rows.items()}
 
 
-def _queues(topic: str, brokers: dict[str, Any], left: int) -> list[MessageQueue]:
+def _decode_queues(topic: str, brokers: dict[str, Any], left: int) -> list[MessageQueue]:
     """Decode a member's queues of the topic from broker name to comma-separated queue ids; at most
     `left` queues. Raises BadBody."""
     queues: list[MessageQueue] = []

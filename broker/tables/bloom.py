@@ -32,7 +32,7 @@ class BloomFilter:
         wanted = ceil(self.expected * (log(100 / self.error_rate) / log(2)) * (log(e) / log(2)))
         return 8 * ceil(wanted / 8)
 
-    def positions(self, text: str) -> tuple[int, ...]:
+    def bit_positions(self, text: str) -> tuple[int, ...]:
         """The `hash_count` bit numbers of a text (RocketMQ's is `group#topic`), in the order of its
         hashes, perhaps with repeats."""
         low = murmur3(text.encode(errors="surrogatepass"))

@@ -27,7 +27,8 @@ STEP: Final = 500
 """Queues that one step of a walk processes on the loop, each in some 4 us."""
 
 INLINE: Final = 2 * STEP
-"""Maximum queues of all (topic, group) pairs at which `ConsumerLags.current` walks them at once."""
+"""Maximum queues of all (topic, group) pairs at which `ConsumerLags.current_lags` walks them at
+once."""
 
 Since = tuple[int, bool]
 """Pair (store time in epoch ms, whether it is exact), with the special values of
@@ -107,7 +108,7 @@ class ConsumerLags:
         self._last: list[Lag] = []
         self._walk: Iterator[None] | None = None
 
-    def current(self) -> list[Lag]:
+    def current_lags(self) -> list[Lag]:
         """Return a Lag for each topic and group with a committed offset, unordered; the caller must
         not change the list.
 
@@ -118,15 +119,15 @@ class ConsumerLags:
         not subscribe to the topic.
         """
         if self._is_small():
-            for _ in self.steps():
+            for _ in self.compute_steps():
                 pass
         elif self._walk is None:
-            self._walk = self.steps()
+            self._walk = self.compute_steps()
         return self._last
 
     def _is_small(self) -> bool:
         """Whether the lags of all groups have at most INLINE queues together."""
-        pairs = self._offsets.offsets().committed
+        pairs = self._offsets.all_offsets().committed
         if len(pairs) > INLINE:
             return False
         return sum(self._queues_of(topic) for topic, _ in pairs) <= INLINE
@@ -136,24 +137,24 @@ class ConsumerLags:
         config = self._topics.get(topic)
         return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
 
-    def largest(self, count: int) -> list[Lag]:
+    def largest_lags(self, count: int) -> list[Lag]:
         """Return the `count` lags with the most unacknowledged messages, the greatest first,
-        without lags of 0; from `current`, so they may be of an earlier walk."""
-        behind = [lag for lag in self.current() if lag.messages > 0]
+        without lags of 0; from `current_lags`, so they may be of an earlier walk."""
+        behind = [lag for lag in self.current_lags() if lag.messages > 0]
         return nlargest(count, behind, key=lambda lag: (lag.messages, lag.group, lag.topic))
 
     def tick(self) -> None:
-        """Run one step of a walk that `current` started, if any; called every 100 ms."""
+        """Run one step of a walk that `current_lags` started, if any; called every 100 ms."""
         if self._walk is not None and next(self._walk, self) is self:
             self._walk = None
 
-    def steps(self) -> Iterator[None]:
+    def compute_steps(self) -> Iterator[None]:
         """Compute all lags; yields after some STEP queues, so that the loop can do other work. Only
-        the end of the iterator changes the result of `current`."""
+        the end of the iterator changes the result of `current_lags`."""
         self._offsets.collect()
         found: list[Lag] = []
         seen = 0
-        for pair in list(self._offsets.offsets().committed):
+        for pair in list(self._offsets.all_offsets().committed):
             lag = yield from self._lag_of(pair)
             if lag is not None:
                 found.append(lag)
@@ -169,7 +170,7 @@ class ConsumerLags:
         exists, or if an online group does not subscribe to it."""
         topic, name = pair
         queues = self._queues_of(topic)
-        offsets = self._offsets.offsets()
+        offsets = self._offsets.all_offsets()
         committed = offsets.committed.get(pair)
         if not queues or committed is None or self._groups.get(name) is None:
             return None
@@ -194,13 +195,13 @@ class ConsumerLags:
             inflight += taken - done
             ready += end - taken
             oldest = waiting_since(self._store, topic, queue_id, done)
-            since = _older(since, oldest)
+            since = _older_of(since, oldest)
             if taken != done:
                 oldest = waiting_since(self._store, topic, queue_id, QueueOffset(taken))
-            ready_since = _older(ready_since, oldest)
+            ready_since = _older_of(ready_since, oldest)
         popped = self._unacked_pops(topic, name)
         for queue_id, first in popped.oldest:
-            since = _older(since, waiting_since(self._store, topic, queue_id, first))
+            since = _older_of(since, waiting_since(self._store, topic, queue_id, first))
         messages += popped.messages - popped.ordered
         inflight += popped.messages
         ready = max(0, ready - popped.ordered)
@@ -214,7 +215,7 @@ class ConsumerLags:
         return self._consumers.find_subscription(group, topic) is not None
 
 
-def _older(one: Since, other: Since) -> Since:
+def _older_of(one: Since, other: Since) -> Since:
     """Return the older of two times since when messages wait. An inexact time may be older than any
     other."""
     known = one[1] and other[1]

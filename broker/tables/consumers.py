@@ -203,17 +203,17 @@ class ConsumerTable:
             return False
         if group.members[peer].client_id != client_id:
             return False
-        self._leave(group, peer)
+        self._remove_member(group, peer)
         return True
 
     def peer_closed(self, peer: Peer) -> list[str]:
         """Remove a closed connection from its groups; return their names, sorted."""
         left = sorted(self._groups_of.pop(peer, ()))
         for name in left:
-            self._leave(self._groups[name], peer)
+            self._remove_member(self._groups[name], peer)
         return left
 
-    def expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
+    def find_expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
         """Connections whose last heartbeat for any of their groups is older than
         `expired_after_ms`, unordered; the caller closes them, and they stay until `peer_closed`."""
         old = {
@@ -225,13 +225,13 @@ class ConsumerTable:
         return list(old)
 
     def forget_compensated(self, now_ms: int, expired_after_ms: int) -> None:
-        """Drop subscriptions that `compensate` last got more than `expired_after_ms` ago (RocketMQ:
-        10 minutes)."""
+        """Drop subscriptions that `remember_subscription` last got more than `expired_after_ms` ago
+        (RocketMQ: 10 minutes)."""
         for pair, known in list(self._compensated.items()):
             if now_ms - known.updated_ms > expired_after_ms:
                 self._drop_compensated(pair)
 
-    def compensate(
+    def remember_subscription(
         self, group_name: str, topic: str, subscription: SubscriptionData, now_ms: int
     ) -> None:
         """Remember the subscription that a pull carried, for `find_subscription` (remoting.md
@@ -254,7 +254,7 @@ class ConsumerTable:
             self._compensated[pair] = _PulledSubscription(subscription, now_ms)
             self.compensated_size += size
 
-    def connections(self) -> dict[tuple[str, str], int]:
+    def count_connections(self) -> dict[tuple[str, str], int]:
         """Number of connections by (group, client language); absent pairs are left out."""
         return Counter(
             (name, member.language)
@@ -267,8 +267,8 @@ class ConsumerTable:
         return self._groups.get(name)
 
     def find_subscription(self, group_name: str, topic: str) -> SubscriptionData | None:
-        """The group's subscription of the topic: from heartbeats, else from `compensate`, else
-        None."""
+        """The group's subscription of the topic: from heartbeats, else from
+        `remember_subscription`, else None."""
         group = self._groups.get(group_name)
         if group is not None and topic in group.subscriptions:
             return group.subscriptions[topic]
@@ -320,7 +320,7 @@ class ConsumerTable:
         if known is not None:
             self.compensated_size -= _compensated_size(pair, known.subscription)
 
-    def _leave(self, group: ConsumerGroup, peer: Peer) -> None:
+    def _remove_member(self, group: ConsumerGroup, peer: Peer) -> None:
         """Remove a member from its group; a group without members is removed."""
         self.members_size -= group.members.pop(peer).size
         self._renumber(group)

@@ -31,12 +31,12 @@ class VersionRules:
     epoch: int = 0
     following: bool = False
 
-    def next(self, version: DataVersion, now_ms: int) -> DataVersion:
+    def next_version(self, version: DataVersion, now_ms: int) -> DataVersion:
         """Return the version after a change of a table at `now_ms` (epoch ms): counter + 1 and the
         higher of both epochs; while `following`, only the time changes."""
         if self.following:
             return replace(version, timestamp=now_ms)
-        return version.next(now_ms, max(version.state_version, self.epoch))
+        return version.next_version(now_ms, max(version.state_version, self.epoch))
 
 
 def is_older(version: DataVersion, other: DataVersion) -> bool:

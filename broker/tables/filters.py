@@ -15,11 +15,19 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.bloom import BloomFilter
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson
-from turbopump.engine.disk.flush import give_way
+from turbopump.engine.disk.flush import pause_if_long
 from turbopump.engine.disk.json_table import Content
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    as_object,
+    read_int64,
+    read_list,
+    read_table,
+    read_text,
+)
 from turbopump.net.wire.java_properties import ConfigError
-from turbopump.net.wire.names import kept_size, shown
+from turbopump.net.wire.names import cut_name, kept_size
 from turbopump.net.wire.sql.compiler import compile_filter
 from turbopump.net.wire.sql.words import SqlError
 from turbopump.net.wire.subscription import EXPRESSION_MAX, SubscriptionData
@@ -36,7 +44,7 @@ LOADED_DEAD_MS: Final = 30_000
 (ConsumerFilterManager.decode)."""
 
 CLEANED_MAX: Final = 1_000
-"""Maximum filters that a single call of `FilterTable.clean` forgets."""
+"""Maximum filters that a single call of `FilterTable.remove_unused` forgets."""
 
 _ENTRY_SIZE: Final = 900
 _PIECE: Final = 64
@@ -101,10 +109,10 @@ class ConsumerFilter:
             "expressionType": self.kind,
             "topic": self.topic,
         }
-        lead, name, rest = fastjson.row(self.group, bean, 4).partition(b'"bitPos":')
+        lead, name, rest = fastjson.encode_member(self.group, bean, 4).partition(b'"bitPos":')
         bits, end, rest = rest.partition(b"]")
         # RocketMQ writes an int[] on a single line.
-        return lead + name + fastjson.compact(bits) + end + rest
+        return lead + name + fastjson.strip_layout(bits) + end + rest
 
 
 class FilterTable:
@@ -149,7 +157,7 @@ class FilterTable:
         for one in loaded:
             dead_ms = one.dead_ms or max(one.born_ms, now_ms - LOADED_DEAD_MS)
             if self.size + one.size <= MAX_SIZE:
-                self._put(replace(one, dead_ms=dead_ms))
+                self._put_filter(replace(one, dead_ms=dead_ms))
         self._has_changed = False
 
     def register(
@@ -184,10 +192,10 @@ class FilterTable:
         try:
             compiled = replace(found, compiled=compile_filter(found.subscription))
         except SqlError as error:
-            logger.warning("%s: %s of %s: %s", FILE_NAME, shown(group), shown(topic), error)
+            logger.warning("%s: %s of %s: %s", FILE_NAME, cut_name(group), cut_name(topic), error)
             self._remove(found)
             return None
-        self._put(compiled)
+        self._put_filter(compiled)
         return compiled
 
     def bit_map(self, topic: str, properties: bytes) -> bytes:
@@ -204,7 +212,7 @@ class FilterTable:
                 bits += found.bits
         return self._bloom.bit_map(bits)
 
-    def clean(self, now_ms: int) -> None:
+    def remove_unused(self, now_ms: int) -> None:
         """Forget filters that were unused for filterDataCleanTimeSpan, at most CLEANED_MAX, and
         `save`."""
         limit_ms = self._config.filter_data_clean_time_span_ms
@@ -220,7 +228,7 @@ class FilterTable:
         costs the dead times: each heartbeat brings the filters in use."""
         if self._has_changed:
             self._has_changed = False
-            self._saver.changed(FILE_NAME, self._content)
+            self._saver.save_changed(FILE_NAME, self._content)
 
     def _register(self, group: str, one: SubscriptionData, now_ms: int) -> bool:
         """Register the filter of a subscription (`one`); return whether an expression was parsed
@@ -230,13 +238,13 @@ class FilterTable:
         if known is not None and (known.expression, known.kind) == same:
             if known.is_dead or one.sub_version > known.client_version:
                 version = max(one.sub_version, known.client_version)
-                self._put(replace(known, client_version=version, dead_ms=0))
+                self._put_filter(replace(known, client_version=version, dead_ms=0))
             return False
         try:
             compiled = compile_filter(one)
         except SqlError as error:
             # Pulls get the answer that the filter does not exist.
-            logger.info("no filter for %s of %s: %s", shown(group), shown(one.topic), error)
+            logger.info("no filter for %s of %s: %s", cut_name(group), cut_name(one.topic), error)
             if known is not None:
                 self._remove(known)
                 self._on_change(group)
@@ -249,7 +257,7 @@ class FilterTable:
                 one.expression_type,
                 now_ms,
                 max(one.sub_version, -1 if known is None else known.client_version),
-                self._bloom.positions(f"{group}#{one.topic}"),
+                self._bloom.bit_positions(f"{group}#{one.topic}"),
                 self._bloom.bit_count,
                 compiled=compiled,
             )
@@ -266,9 +274,9 @@ class FilterTable:
                 break
         if self.size + new.size > MAX_SIZE:
             raise TooManyFilters(f"the filters of all groups need over {MAX_SIZE} bytes")
-        self._put(new)
+        self._put_filter(new)
 
-    def _put(self, one: ConsumerFilter) -> None:
+    def _put_filter(self, one: ConsumerFilter) -> None:
         """Put or replace a filter in all indexes."""
         groups, pair = self._by_topic.setdefault(one.topic, {}), (one.topic, one.group)
         former = groups.get(one.group)
@@ -284,7 +292,7 @@ class FilterTable:
     def _mark_dead(self, one: ConsumerFilter, now_ms: int) -> None:
         """Mark a filter as unused since `now_ms`, unless it is already."""
         if not one.is_dead:
-            self._put(replace(one, dead_ms=max(now_ms, one.born_ms)))
+            self._put_filter(replace(one, dead_ms=max(now_ms, one.born_ms)))
 
     def _remove(self, one: ConsumerFilter) -> None:
         """Remove a filter from all indexes."""
@@ -300,7 +308,7 @@ class FilterTable:
     def _content(self) -> Content:
         """The whole content of the file."""
         rows = [(topic, list(groups.values())) for topic, groups in sorted(self._by_topic.items())]
-        return lambda: _pieces(rows)
+        return lambda: _encode_pieces(rows)
 
 
 def _matches(compiled: Filter, properties: bytes) -> bool:
@@ -312,38 +320,38 @@ def _matches(compiled: Filter, properties: bytes) -> bool:
         return False
 
 
-def _pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[bytes]:
+def _encode_pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[bytes]:
     """Yield the text of the file, some filters at a time."""
     lead = b'{\n\t"filterDataByTopic":{'
     for topic, filters in rows:
         yield lead + b"\n\t\t" + fastjson.dumps(topic).encode() + b':{\n\t\t\t"groupFilterData":{'
         between = b""
         for at in range(0, len(filters), _PIECE):
-            give_way()
+            pause_if_long()
             piece = [b"\n\t\t\t\t" + one.row() for one in filters[at : at + _PIECE]]
             yield between + b",".join(piece)
             between = b","
-        yield b"\n\t\t\t},\n\t\t\t" + fastjson.row("topic", topic, 3) + b"\n\t\t}"
+        yield b"\n\t\t\t},\n\t\t\t" + fastjson.encode_member("topic", topic, 3) + b"\n\t\t}"
         lead = b","
     yield b"\n\t}\n}" if rows else b"{}"
 
 
 def _read_filters(saved: Any) -> Iterator[ConsumerFilter]:
     """Yield the filters in the content of a file. Raises BadBody."""
-    for topic, of_topic in table(as_object(saved), "filterDataByTopic", as_object).items():
-        for group, one in table(of_topic, "groupFilterData", as_object).items():
+    for topic, of_topic in read_table(as_object(saved), "filterDataByTopic", as_object).items():
+        for group, one in read_table(of_topic, "groupFilterData", as_object).items():
             bloom = as_object(one.get("bloomFilterData") or {})
-            expression = text(one, "expression")
+            expression = read_text(one, "expression")
             if not expression or len(expression) > EXPRESSION_MAX:
                 continue
             yield ConsumerFilter(
                 group,
                 topic,
                 expression,
-                text(one, "expressionType"),
-                number(one, "bornTime"),
-                number(one, "clientVersion"),
-                tuple(items(bloom, "bitPos", lambda value: as_int(value, "bitPos"))),
-                number(bloom, "bitNum"),
-                number(one, "deadTime"),
+                read_text(one, "expressionType"),
+                read_int64(one, "bornTime"),
+                read_int64(one, "clientVersion"),
+                tuple(read_list(bloom, "bitPos", lambda value: as_int(value, "bitPos"))),
+                read_int64(bloom, "bitNum"),
+                read_int64(one, "deadTime"),
             )

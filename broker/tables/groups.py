@@ -26,7 +26,7 @@ from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.engine import fastjson
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.json_table import Content, JsonTable
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, read_table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import TOOLS_GROUP, TRANSACTION_GROUP, validate_group_name
@@ -58,7 +58,7 @@ MAX_BANS = 20_000
 """Maximum forbidden (group, topic) pairs, for the handler of 353; `set_forbidden` does not check
 it. They take some 12 MB with the longest names."""
 FORBIDDEN_READ = 1 << 2
-"""Bit of a mask of `GroupTable.forbidden`: the group must not read the topic (RocketMQ:
+"""Bit of a mask of `GroupTable.forbidden_mask`: the group must not read the topic (RocketMQ:
 PermName.INDEX_PERM_READ)."""
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = frozenset(
@@ -132,7 +132,7 @@ class GroupTable:
         if missing:
             made = {name: SubscriptionGroupConfig(group_name=name) for name in missing}
             # Not counted, as in RocketMQ: a new broker's table is older than a table in use.
-            self._change(replace(self.data_version, timestamp=now_ms), made)
+            self._change_groups(replace(self.data_version, timestamp=now_ms), made)
 
     def find_or_create(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """Return the group's configuration; a missing group is created with the defaults if the
@@ -177,7 +177,7 @@ class GroupTable:
         """The group's configuration, or None; never creates a group."""
         return self._groups.get(name)
 
-    def all(self) -> dict[str, SubscriptionGroupConfig]:
+    def all_groups(self) -> dict[str, SubscriptionGroupConfig]:
         """Group name to configuration, unordered; a copy of the table, not of the
         configurations."""
         return self._groups.rows()
@@ -186,13 +186,13 @@ class GroupTable:
         """Names of all groups, sorted."""
         return self._groups.names()
 
-    def body(self, names: list[str]) -> dict[str, Any]:
+    def encode_body(self, names: list[str]) -> dict[str, Any]:
         """The body of the answer to 201: the content of subscriptionGroup.json with only these
         groups, which must exist, in this order."""
         return {**self._members(), TABLE: self._groups.body(names)}
 
     @property
-    def state(self) -> object:
+    def change_marker(self) -> object:
         """A value that is unequal to all earlier ones after a group, a ban or the version has
         changed."""
         return self._groups.changes, self._changes, self.data_version
@@ -228,15 +228,15 @@ class GroupTable:
             if self.versions.following and made:
                 self.only_here |= made
                 changed_members = write_only_here(self.only_here)
-            self._change(
-                self.versions.next(self.data_version, now_ms),
+            self._change_groups(
+                self.versions.next_version(self.data_version, now_ms),
                 changed,
                 changed_members=changed_members,
             )
         else:
             self._saver.wait_for_others()  # a heartbeat may have created the group a moment ago
 
-    def adopt(
+    def adopt_tables(
         self,
         groups: _Groups,
         forbidden: _Forbidden,
@@ -262,7 +262,7 @@ class GroupTable:
                 if forbidden.get(name) != self._forbidden.get(name)
             }
             self.only_here = only_here
-            self._change(version, put, gone, banned, changed_members, later)
+            self._change_groups(version, put, gone, banned, changed_members, later)
 
     def delete(self, name: str, now_ms: int, *, with_offsets: bool = False) -> bool:
         """Remove a group with its bans; return whether the group existed. `with_offsets`: the
@@ -272,9 +272,9 @@ class GroupTable:
         if name not in self._groups and name not in self._forbidden and not deleted:
             return False
         known = name in self._groups
-        version = self.versions.next(self.data_version, now_ms)
+        version = self.versions.next_version(self.data_version, now_ms)
         banned = {name: None} if name in self._forbidden else {}
-        self._change(version, {}, [name] if known else [], banned, deleted=deleted)
+        self._change_groups(version, {}, [name] if known else [], banned, deleted=deleted)
         return known
 
     def all_forbidden(self) -> _Forbidden:
@@ -289,9 +289,11 @@ class GroupTable:
         if not self.versions.following and self.only_here:
             # as master, no group is the replica's own
             self.only_here, changed_members = frozenset(), {ONLY_HERE: None}
-        self._change(self.versions.next(self.data_version, now_ms), changed_members=changed_members)
+        self._change_groups(
+            self.versions.next_version(self.data_version, now_ms), changed_members=changed_members
+        )
 
-    def forbidden(self, group: str, topic: str) -> int:
+    def forbidden_mask(self, group: str, topic: str) -> int:
         """The mask of operations that the group must not do with the topic, 0 without a ban; the
         only bit in use is FORBIDDEN_READ."""
         return self._forbidden.get(group, {}).get(topic, 0)
@@ -300,13 +302,13 @@ class GroupTable:
         """Set the mask of operations that the group must not do with the topic, existing or not;
         the only bit in use is FORBIDDEN_READ, and 0 lifts the ban. The same mask changes nothing.
         MAX_BANS is not checked."""
-        if self.forbidden(group, topic) == mask:
+        if self.forbidden_mask(group, topic) == mask:
             return
         masks = {key: one for key, one in self._forbidden.get(group, {}).items() if key != topic}
         if mask:
             masks[topic] = mask
-        version = self.versions.next(self.data_version, now_ms)
-        self._change(version, banned={group: masks or None})
+        version = self.versions.next_version(self.data_version, now_ms)
+        self._change_groups(version, banned={group: masks or None})
 
     def is_system(self, name: str) -> bool:
         """Whether the name is in SYSTEM_GROUPS or begins with CID_RMQ_SYS_
@@ -340,7 +342,7 @@ class GroupTable:
         self._deleted_ms = read_deleted(saved)
         self.only_here = read_only_here(saved)
 
-    def _change(
+    def _change_groups(
         self,
         version: DataVersion,
         put: Mapping[str, SubscriptionGroupConfig] = _NOTHING,
@@ -390,24 +392,27 @@ class GroupTable:
     ) -> None:
         """Have the changes appended to the file, or the whole file written if they are many."""
         if len(put) + len(banned) + len(deleted) > MAX_APPENDED:
-            self._saver.changed(FILE_NAME, self._content)
+            self._saver.save_changed(FILE_NAME, self._content)
             return
-        rows = [fastjson.compact(one.row()) for one in put]
+        rows = [fastjson.strip_layout(one.row()) for one in put]
         bans = [
-            fastjson.compact(fastjson.row(name, masks, 2))
+            fastjson.strip_layout(fastjson.encode_member(name, masks, 2))
             for name, masks in banned.items()
             if masks is not None
         ]
-        change = config_changes.change(
+        change = config_changes.encode_change(
             {"dataVersion": self.data_version.to_json(), **changed_members},
             {
                 TABLE: rows,
                 BANS: bans,
-                DELETED: [fastjson.compact(fastjson.row(*one, 2)) for one in deleted.items()],
+                DELETED: [
+                    fastjson.strip_layout(fastjson.encode_member(*one, 2))
+                    for one in deleted.items()
+                ],
             },
             {TABLE: gone, BANS: [name for name, masks in banned.items() if masks is None]},
         )
-        self._saver.changed(FILE_NAME, self._content, change)
+        self._saver.save_changed(FILE_NAME, self._content, change)
 
 
 def group_size(config: SubscriptionGroupConfig) -> int:
@@ -424,7 +429,7 @@ def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
     """Return (configurations by group name, masks by group name and topic) of
     subscriptionGroup.json's object, which is also the body of 201; empty if members are missing.
     Raises BadBody."""
-    groups = table(members, TABLE, SubscriptionGroupConfig.from_json)
+    groups = read_table(members, TABLE, SubscriptionGroupConfig.from_json)
     return groups, read_bans(members)
 
 
@@ -432,7 +437,7 @@ def read_deleted(members: dict[str, Any]) -> dict[str, int]:
     """Return, by group name, the time of its last deletion in epoch ms, from
     subscriptionGroup.json's object, the last MAX_DELETED entries; {} in RocketMQ's. Raises
     BadBody."""
-    found = table(members, DELETED, partial(as_int, name=DELETED))
+    found = read_table(members, DELETED, partial(as_int, name=DELETED))
     return dict(list(found.items())[-MAX_DELETED:])
 
 
@@ -441,5 +446,5 @@ def read_bans(members: dict[str, Any]) -> _Forbidden:
     bans. Raises BadBody."""
     return {
         group: {topic: as_int(mask, topic) for topic, mask in masks.items()}
-        for group, masks in table(members, BANS, as_object).items()
+        for group, masks in read_table(members, BANS, as_object).items()
     }

@@ -127,7 +127,7 @@ class HalfCounts:
         if not self._changed:
             return None
         self._changed = False
-        self._version = self._versions.next(self._version, now_ms)
+        self._version = self._versions.next_version(self._version, now_ms)
         return {
             "dataVersion": self._version.to_json(),
             "transactionCount": {

@@ -55,7 +55,7 @@ class QueueLocks:
         """Estimated bytes of all locks."""
 
     def __len__(self) -> int:
-        """Number of locks, including expired locks that `sweep` has not removed."""
+        """Number of locks, including expired locks that `remove_expired` has not removed."""
         return self._count
 
     def lock(
@@ -117,7 +117,7 @@ class QueueLocks:
         locks = self._groups.get(group)
         return locks is not None and not next(reversed(locks.values())).expired(now_ms)
 
-    def sweep(self, now_ms: int) -> None:
+    def remove_expired(self, now_ms: int) -> None:
         """Remove all locks whose lease ran out, so that a full table becomes empty."""
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, held in locks.items() if held.expired(now_ms)]:

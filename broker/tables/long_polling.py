@@ -24,9 +24,9 @@ HOLD_SIZE = 900
 """Estimated bytes of a held pull besides its texts: the pull, its request and header, and its table
 entries."""
 SWEEP_MAX = 250
-"""Maximum weight of the attempts of a sweep, or of the final attempts of a tick, some 5 ms; the
-rest follow after other requests. Pulls whose filters refuse everything are attempted at every
-arrival, and a peer may hold thousands."""
+"""Maximum weight of the attempts of an `attempt_grown`, or of the final attempts of a tick, some
+5 ms; the rest follow after other requests. Pulls whose filters refuse everything are attempted at
+every arrival, and a peer may hold thousands."""
 _SLACK = 1_024  # deadlines of answered pulls that may stay in the heap before it is rebuilt
 
 _ANY_OFFSET = QueueOffset(2**63 - 1)  # above every queue offset
@@ -86,7 +86,7 @@ class HeldPulls:
         sweep_max: int = SWEEP_MAX,
         rows: HeldRows | None = None,
     ) -> None:
-        """`wake` has `sweep` called soon; it is called once for any number of arrivals.
+        """`wake` has `attempt_grown` called soon; it is called once for any number of arrivals.
         `watch(True)` is called when the first pull is held, `watch(False)` when none is left:
         arrivals need reports between these calls only. `rows` are the pulls that native code
         holds, with the same limits for both together."""
@@ -124,13 +124,13 @@ class HeldPulls:
         MAX_SIZE bytes: the caller answers it."""
         if self.count >= self._max_holds or self.size + HOLD_SIZE + hold.size > MAX_SIZE:
             return False
-        self.adopt(hold)
+        self.hold_native(hold)
         return True
 
-    def adopt(self, hold: HeldPull) -> None:
+    def hold_native(self, hold: HeldPull) -> None:
         """Hold a pull that native code held until now."""
         hold.waiting = True
-        self._counted(1, HOLD_SIZE + hold.size)
+        self._count_held(1, HOLD_SIZE + hold.size)
         if self._count == 1:
             self._watch(True)
         self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
@@ -141,30 +141,30 @@ class HeldPulls:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapq.heapify(self._deadlines)
 
-    def attempt(self, hold: HeldPull, final: bool) -> None:
+    def attempt_pull(self, hold: HeldPull, final: bool) -> None:
         """Attempt a pull now; with `final` it is answered."""
         if final:
-            self._finish(hold)
+            self._end_wait(hold)
         elif hold.attempt(hold, False):
             self._remove(hold)
 
-    def arrived(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
+    def on_arrival(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
         """Note that a queue now ends at `max_queue_offset` (the offset after its last message).
-        Pulls are attempted in a later `sweep`, never here: this runs inside an append."""
+        Pulls are attempted in a later `attempt_grown`, never here: this runs inside an append."""
         key = (topic, queue_id)
         if key in self._by_queue:
             self._arrived[key] = max_queue_offset
             self._ask_for_sweep()
 
     def attempt_all(self, topic: str, queue_id: int) -> None:
-        """Have the next `sweep` attempt all pulls of the queue, whatever their offsets, because an
-        offset was reset. The pulls that native code holds are attempted in portions, after
-        that."""
+        """Have the next `attempt_grown` attempt all pulls of the queue, whatever their offsets,
+        because an offset was reset. The pulls that native code holds are attempted in portions,
+        after that."""
         if self._rows is not None:
             self._rows.leave(topic.encode(), queue_id)
-        self.arrived(topic, queue_id, _ANY_OFFSET)
+        self.on_arrival(topic, queue_id, _ANY_OFFSET)
 
-    def sweep(self) -> None:
+    def attempt_grown(self) -> None:
         """Answer pulls of `release_all` and pulls whose time ended, then attempt the pulls whose
         queue has grown beyond their offset, all up to the weight `sweep_max`; if some are left,
         `wake` is called.
@@ -203,7 +203,7 @@ class HeldPulls:
         if self._behind or self._arrived or self._must_finish():
             self._ask_for_sweep()
 
-    def drop(self, owner: Hashable) -> None:
+    def drop_pulls(self, owner: Hashable) -> None:
         """Remove the pulls of a closed connection without an answer."""
         for hold in list(self._by_owner.get(owner, ())):
             self._remove(hold)
@@ -238,7 +238,7 @@ class HeldPulls:
                 break
             weight += hold.weight
             if hold.waiting:
-                self._finish(hold)
+                self._end_wait(hold)
         return weight
 
     def _must_finish(self) -> bool:
@@ -248,18 +248,18 @@ class HeldPulls:
         )
 
     def _ask_for_sweep(self) -> None:
-        """Have `sweep` called soon, unless that is requested already."""
+        """Have `attempt_grown` called soon, unless that is requested already."""
         if not self._woken:
             self._woken = True
             self._wake()
 
-    def _counted(self, count: int, size: int) -> None:
+    def _count_held(self, count: int, size: int) -> None:
         self._count += count
         self._size += size
         if self._rows is not None:
             self._rows.others_count, self._rows.others_size = self._count, self._size
 
-    def _finish(self, hold: HeldPull) -> None:
+    def _end_wait(self, hold: HeldPull) -> None:
         """Answer a pull by a final attempt, and remove it."""
         answered = hold.attempt(hold, True)
         assert answered, "a final attempt must answer"
@@ -270,7 +270,7 @@ class HeldPulls:
         if not hold.waiting:
             return  # the attempt closed its own connection, which dropped the pull
         hold.waiting = False
-        self._counted(-1, -HOLD_SIZE - hold.size)
+        self._count_held(-1, -HOLD_SIZE - hold.size)
         if self._count == 0:
             self._watch(False)
         key = (hold.topic, hold.queue_id)

@@ -23,10 +23,10 @@ Pair = tuple[str, str]
 """(topic, group), in this order."""
 
 MAX_PAIRS = 200_000
-"""Maximum (topic, group) pairs with an offset, twice the topics; `OffsetEntries.put` refuses a
-further pair."""
+"""Maximum (topic, group) pairs with an offset, twice the topics; `OffsetEntries.set_entry` refuses
+a further pair."""
 MAX_QUEUES = 600_000
-"""Maximum queues of all pairs, for `OffsetEntries.put`: a client may send any queue id. With
+"""Maximum queues of all pairs, for `OffsetEntries.set_entry`: a client may send any queue id. With
 MAX_NAMES it keeps consumerOffset.json, which has two such tables, below the 64 MiB that are read at
 the next start."""
 MAX_NAMES = 8_000_000
@@ -48,10 +48,10 @@ class _Line(bytes):
         return self
 
 
-def _line(name: str, queues: Mapping[int, int]) -> _Line:
-    """Return the row of a pair: the same text as fastjson.row(name, queues, 2), with the keys
-    sorted as text. Integer keys are quoted, unlike a Java peer's: every reader accepts both, and
-    strict JSON is read faster."""
+def _encode_line(name: str, queues: Mapping[int, int]) -> _Line:
+    """Return the row of a pair: the same text as fastjson.encode_member(name, queues, 2), with the
+    keys sorted as text. Integer keys are quoted, unlike a Java peer's: every reader accepts both,
+    and strict JSON is read faster."""
     members = _BETWEEN.join(sorted([f'"{queue_id}":{at}' for queue_id, at in queues.items()]))
     text = f"{encode_basestring(name)}:{{\n\t\t\t{members}\n\t\t}}"
     return _Line(text.encode("utf-8", "replace"))
@@ -65,7 +65,7 @@ class OffsetLines:
         self._stale: dict[Pair, None] = {}
         self._lines: dict[str, _Line] = {}
 
-    def touch(self, pair: Pair) -> None:
+    def mark_outdated(self, pair: Pair) -> None:
         """Mark a pair's line as outdated: its queues have changed. The next `write` updates the
         line."""
         self._stale[pair] = None
@@ -86,7 +86,7 @@ class OffsetLines:
                 name, queues = f"{pair[0]}@{pair[1]}", table.get(pair)
                 done += 1 + len(queues or ())
                 if queues:
-                    lines[name] = _line(name, queues)
+                    lines[name] = _encode_line(name, queues)
                 else:
                     lines.pop(name, None)
                 if done >= step:
@@ -111,7 +111,7 @@ class _GroupLine:
     def row(self) -> bytes:
         """The row's text, made at the first call."""
         if not self._row:
-            self._row = fastjson.row(self._group, self._topics, 2)
+            self._row = fastjson.encode_member(self._group, self._topics, 2)
             self._topics = []
         return self._row
 
@@ -191,7 +191,7 @@ class OffsetEntries(dict[Pair, dict[int, QueueOffset]]):
         """Number of queues of all pairs."""
         self._names = 0
 
-    def put(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
+    def set_entry(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
         """Set or replace an entry and return True; return False, and change nothing, for a new
         entry beyond MAX_PAIRS, MAX_QUEUES or MAX_NAMES."""
         queues = self.get(pair)
@@ -200,10 +200,10 @@ class OffsetEntries(dict[Pair, dict[int, QueueOffset]]):
             full = queues is None and len(self) >= MAX_PAIRS
             if full or self.queues >= MAX_QUEUES or self._names + names > MAX_NAMES:
                 return False
-        self.restore(pair, queue_id, queue_offset)
+        self.restore_entry(pair, queue_id, queue_offset)
         return True
 
-    def restore(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
+    def restore_entry(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
         """Set or replace an entry, whatever the limits: saved progress must not be forgotten."""
         queues = self.get(pair)
         if queues is None:
@@ -214,7 +214,7 @@ class OffsetEntries(dict[Pair, dict[int, QueueOffset]]):
         queues[queue_id] = queue_offset
         self.on_touched(pair)
 
-    def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
+    def remove_entry(self, pair: Pair, queue_id: int) -> QueueOffset | None:
         """Remove an entry and return its queue offset; None if it is missing."""
         queues = self.get(pair, {})
         found = queues.pop(queue_id, None)
@@ -260,7 +260,7 @@ class SavedEntries(OffsetEntries):
 
     def on_touched(self, pair: Pair) -> None:
         """Mark the pair's line as outdated, because a queue of it was set or removed."""
-        self.lines.touch(pair)
+        self.lines.mark_outdated(pair)
 
     def on_removed(self, pairs: Collection[Pair]) -> None:
         """Mark the lines of the removed pairs as outdated."""

@@ -61,12 +61,12 @@ class OffsetSync:
         self._all_adopted = all_adopted
         self._fresh: dict[Pair, set[int]] = {}
 
-    def note(self, pair: Pair, queue_id: int) -> None:
+    def note_commit(self, pair: Pair, queue_id: int) -> None:
         """Report an offset that was committed here during the round: it is newer than the master's
         answer."""
         self._fresh.setdefault(pair, set()).add(queue_id)
 
-    def steps(self, at_once: int) -> Iterator[None]:
+    def adopt_steps(self, at_once: int) -> Iterator[None]:
         """Adopt all offsets; the iterator yields after some `at_once` units of work (see AT_ONCE),
         and may be dropped after any step."""
         work = 0
@@ -85,7 +85,7 @@ class OffsetSync:
         """Adopt the master's committed offsets. Yields the work done since the last yield."""
         theirs, own = self._theirs, self._tables.own
         for pair, queues in theirs.committed.items():
-            earlier, known = self._earlier(pair), self._earlier_numbers(pair)
+            earlier, known = self._earlier_offsets(pair), self._earlier_numbers(pair)
             numbers: Mapping[int, int] = theirs.lowered.get(pair, {})
             is_news = earlier is None or earlier != queues or numbers != known
             yield 1 + len(queues) // EQUAL
@@ -94,8 +94,8 @@ class OffsetSync:
             for queue_id, at in queues.items():
                 if is_news:
                     before = earlier.get(queue_id, _NONE) if earlier else _NONE
-                    self._adopt(pair, queue_id, at, before, numbers.get(queue_id, 0))
-                self._mark(pair, queue_id, at)
+                    self._adopt_offset(pair, queue_id, at, before, numbers.get(queue_id, 0))
+                self._mark_own(pair, queue_id, at)
                 yield QUEUE
             yield from self._mark_others(pair, queues)
 
@@ -107,8 +107,8 @@ class OffsetSync:
             yield 1
             if pair in theirs:
                 continue
-            if self._earlier(pair) is not None:
-                self._forget(pair)
+            if self._earlier_offsets(pair) is not None:
+                self._forget_pair(pair)
                 yield QUEUE
             else:
                 yield from self._mark_others(pair, {})
@@ -120,7 +120,7 @@ class OffsetSync:
         for pair, queues in self._theirs.pulled.items():
             for queue_id, at in queues.items():
                 if pulled.get(pair, {}).get(queue_id) != at:
-                    pulled.put(pair, queue_id, at)
+                    pulled.set_entry(pair, queue_id, at)
                 yield QUEUE
 
     def _drop_marks_of_deleted(self) -> Iterator[int]:
@@ -136,10 +136,10 @@ class OffsetSync:
         `queues`. Yields the work done."""
         for entries in (self._tables.committed, self._tables.own):
             for queue_id in [one for one in entries.get(pair, ()) if one not in queues]:
-                self._mark(pair, queue_id, None)
+                self._mark_own(pair, queue_id, None)
                 yield QUEUE
 
-    def _earlier(self, pair: Pair) -> Mapping[int, int] | None:
+    def _earlier_offsets(self, pair: Pair) -> Mapping[int, int] | None:
         """Return the master's earlier offsets of a pair, by queue id, that this round has not
         adopted yet; None if they are unknown."""
         if self._before is not None:
@@ -156,7 +156,9 @@ class OffsetSync:
             return self._before.lowered.get(pair, {})
         return self._tables.lowered.get(pair, {})
 
-    def _adopt(self, pair: Pair, queue_id: int, at: QueueOffset, before: int, number: int) -> None:
+    def _adopt_offset(
+        self, pair: Pair, queue_id: int, at: QueueOffset, before: int, number: int
+    ) -> None:
         """Adopt the master's offset `at` of a queue, whose earlier one was `before` (-1: none) and
         whose set-back number is `number`. The offset goes back only if the master counted a
         set-back, or itself had a higher offset before (a RocketMQ master does not count)."""
@@ -167,11 +169,11 @@ class OffsetSync:
             mine = committed.get(pair, {}).get(queue_id, _NONE)
             if not (newer or at < before or at > mine):
                 return
-            taken = committed.put(pair, queue_id, at)
+            taken = committed.set_entry(pair, queue_id, at)
         if taken and newer:
-            lowered.restore(pair, queue_id, QueueOffset(number))
+            lowered.restore_entry(pair, queue_id, QueueOffset(number))
 
-    def _mark(self, pair: Pair, queue_id: int, theirs: int | None) -> None:
+    def _mark_own(self, pair: Pair, queue_id: int, theirs: int | None) -> None:
         """Mark the queue as this broker's own if its offset differs from the master's (None:
         missing there), else remove the mark."""
         own = self._tables.own
@@ -179,11 +181,11 @@ class OffsetSync:
         marked = own.get(pair, {}).get(queue_id)
         if mine is None or mine == theirs:
             if marked is not None:
-                own.take(pair, queue_id)
+                own.remove_entry(pair, queue_id)
         elif marked != mine:
-            own.restore(pair, queue_id, mine)
+            own.restore_entry(pair, queue_id, mine)
 
-    def _forget(self, pair: Pair) -> None:
+    def _forget_pair(self, pair: Pair) -> None:
         """Remove a pair that the master has deleted; offsets committed here since the round began
         stay."""
         tables, fresh = self._tables, self._fresh.get(pair, ())
@@ -195,4 +197,4 @@ class OffsetSync:
             if entries is not tables.lowered and entries is not tables.pulled:
                 for queue_id in fresh:
                     if queue_id in queues:
-                        entries.restore(pair, queue_id, queues[queue_id])
+                        entries.restore_entry(pair, queue_id, queues[queue_id])

@@ -35,8 +35,8 @@ from turbopump.net.wire.bodies import (
     Steps,
     as_int,
     as_object,
+    read_table,
     sort_in_steps,
-    table,
 )
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.topics import DataVersion
@@ -142,9 +142,9 @@ class OffsetTable:
         }
         """Tables by their names in the file, in the order in which they are gathered."""
         self.adopted_at_once = AT_ONCE
-        """Units of work (offset_sync.AT_ONCE) in a step of `adopt`."""
+        """Units of work (offset_sync.AT_ONCE) in a step of `adopt_offsets`."""
         self._adoption: OffsetSync | None = None
-        """The round of `adopt` that is in progress."""
+        """The round of `adopt_offsets` that is in progress."""
         self._commits = 0
         self._changes = 0
         self._saved_changes = 0
@@ -168,17 +168,17 @@ class OffsetTable:
             for name, mine in self._tables.items():
                 for pair, queues in _read_all(members, name):
                     for queue_id, queue_offset in queues.items():
-                        mine.restore(pair, queue_id, queue_offset)
+                        mine.restore_entry(pair, queue_id, queue_offset)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
-        self.take()  # write all lines now; later only changed lines
+        self.take_content()  # write all lines now; later only changed lines
 
     def commit(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
         """Set the next queue offset to consume; a lower offset is accepted, and counts as a
         set-back at `now_ms` (remoting.md 11). A pending reset stays."""
-        self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms)
+        self._set_offset((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms)
 
     def commit_consumed(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
@@ -190,13 +190,13 @@ class OffsetTable:
         if queue_offset >= known or not self.is_popped(topic, group):
             self.commit(group, topic, queue_id, queue_offset, now_ms)
 
-    def correct(
+    def correct_offset(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
         """Set the next queue offset to consume instead of an offset beyond the log's end: the lower
         offset is no set-back by a user, so the time of the last set-back stays, and messages
         delivered from this log still count as delivered; see offset_recovery.py."""
-        self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=None)
+        self._set_offset((topic, group), queue_id, queue_offset, now_ms, set_back_ms=None)
 
     def commit_popped(
         self,
@@ -210,9 +210,11 @@ class OffsetTable:
         """Set the next queue offset to consume of a group that pops; it has moved `times` times
         since the last call, which count for the version. A lower offset counts as a set-back at
         `now_ms`."""
-        self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms, times=times)
+        self._set_offset(
+            (topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms, times=times
+        )
 
-    def _set(
+    def _set_offset(
         self,
         pair: Pair,
         queue_id: int,
@@ -227,17 +229,17 @@ class OffsetTable:
         queues = self._committed.get(pair)
         if queues is not None and queue_offset < queues.get(queue_id, NONE):
             self._count_lowered(pair, queue_id, set_back_ms)
-        if self._committed.put(pair, queue_id, queue_offset):
+        if self._committed.set_entry(pair, queue_id, queue_offset):
             if self._adoption is not None:
-                self._adoption.note(pair, queue_id)
+                self._adoption.note_commit(pair, queue_id)
             if self.versions.following:
-                self._own.restore(pair, queue_id, queue_offset)
+                self._own.restore_entry(pair, queue_id, queue_offset)
             self._changes += 1
             before, self._commits = self._commits, self._commits + times
             if self._commits // self._version_step != before // self._version_step:
                 self.data_version = self._next_version(now_ms)
 
-    def adopt(
+    def adopt_offsets(
         self, theirs: Offsets, before: Offsets | None, all_adopted: bool = False
     ) -> Iterator[None]:
         """Adopt a master's table `theirs`: the caller advances the iterator. The rest is skipped if
@@ -258,23 +260,23 @@ class OffsetTable:
         )
         adoption = self._adoption = OffsetSync(tables, theirs, before, all_adopted)
         if theirs.version.state_version == self.data_version.state_version:
-            self._take_version(theirs.version)
+            self._set_newer_version(theirs.version)
         try:
-            for _ in adoption.steps(self.adopted_at_once):
+            for _ in adoption.adopt_steps(self.adopted_at_once):
                 self._changes += 1  # a save between two steps is repeated later
                 yield
             self._changes += 1
-            self._take_version(theirs.version)
+            self._set_newer_version(theirs.version)
         finally:
             if self._adoption is adoption:
                 self._adoption = None
 
-    def offsets(self) -> Offsets:
+    def all_offsets(self) -> Offsets:
         """The offsets of the table; a view, not a copy, valid until the table changes."""
         self.collect_popped()
         return Offsets(self.data_version, self._committed, self._pulled, self._lowered)
 
-    def clamp(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
+    def clamp_to_ends(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
         """Set each committed or pulled offset and reset beyond the end of its queue to that end;
         return the number of committed offsets that changed.
 
@@ -295,10 +297,10 @@ class OffsetTable:
                     if queue_offset <= end:
                         continue
                     if entries is self._committed:
-                        self.correct(group, topic, queue_id, QueueOffset(end), now_ms)
+                        self.correct_offset(group, topic, queue_id, QueueOffset(end), now_ms)
                         found += 1
                     else:
-                        entries.restore(pair, queue_id, QueueOffset(end))
+                        entries.restore_entry(pair, queue_id, QueueOffset(end))
         return found
 
     def bump_version(self, now_ms: int) -> None:
@@ -308,7 +310,7 @@ class OffsetTable:
         if not self.versions.following:
             self._own.remove_all()  # as master, no offset is the replica's own
         self._changes += 1
-        self.data_version = self.versions.next(self.data_version, now_ms)
+        self.data_version = self.versions.next_version(self.data_version, now_ms)
 
     def query(self, group: str, topic: str, queue_id: int) -> QueueOffset:
         """The queue offset of the pending reset, which stays; else the committed offset; else NONE
@@ -321,7 +323,7 @@ class OffsetTable:
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
         """Set the queue offset after the group's last pull, for admin tools and the lag."""
-        if self._pulled.put((topic, group), queue_id, queue_offset):
+        if self._pulled.set_entry((topic, group), queue_id, queue_offset):
             self._changes += 1
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
@@ -344,7 +346,7 @@ class OffsetTable:
         """Commit an offset, and set it as the reset that the next pull of the queue takes; calls
         `on_reset`."""
         self.commit(group, topic, queue_id, queue_offset, now_ms)
-        self._resets.put((topic, group), queue_id, queue_offset)
+        self._resets.set_entry((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
     def reset_for_next_life(self, group: str, topic: str, queue_count: int) -> None:
@@ -352,7 +354,7 @@ class OffsetTable:
         first pull of each queue of the topic's next life starts at offset 0, and commits before
         that pull are ignored."""
         for queue_id in range(queue_count):
-            self._resets.put((topic, group), queue_id, QueueOffset(0))
+            self._resets.set_entry((topic, group), queue_id, QueueOffset(0))
 
     def forget_resets(self, topics: Container[str]) -> None:
         """Drop all pending resets of these topics: the offsets of their next lives are known."""
@@ -370,7 +372,7 @@ class OffsetTable:
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
         """Remove the queue's pending reset and return its queue offset; None without a reset."""
-        return self._resets.take((topic, group), queue_id)
+        return self._resets.remove_entry((topic, group), queue_id)
 
     def has_resets(self, group: str, topic: str) -> bool:
         """Whether a reset waits for the next pull of any queue of the topic."""
@@ -389,7 +391,7 @@ class OffsetTable:
         """Return the topics of which the group has committed offsets, sorted; yields after each
         PAIRS_PER_STEP pairs."""
         found: list[str] = []
-        for pairs in self._pieces():
+        for pairs in self._pairs_in_steps():
             if pairs is None:
                 yield
             else:
@@ -400,7 +402,7 @@ class OffsetTable:
         """Return the groups that have committed offsets of the topic, sorted; yields after each
         PAIRS_PER_STEP pairs."""
         found: list[str] = []
-        for pairs in self._pieces():
+        for pairs in self._pairs_in_steps():
             if pairs is None:
                 yield
             else:
@@ -411,7 +413,7 @@ class OffsetTable:
         """Return group to its unsorted topics, for every group with committed offsets; yields after
         each PAIRS_PER_STEP pairs."""
         found: dict[str, list[str]] = {}
-        for pairs in self._pieces():
+        for pairs in self._pairs_in_steps():
             if pairs is None:
                 yield
                 continue
@@ -419,7 +421,7 @@ class OffsetTable:
                 found.setdefault(group, []).append(topic)
         return found
 
-    def _pieces(self) -> Iterator[list[Pair] | None]:
+    def _pairs_in_steps(self) -> Iterator[list[Pair] | None]:
         """Yield all pairs, some at a time; None where a step ends."""
         pairs = list(self._committed)
         for at in range(0, len(pairs), PAIRS_PER_STEP):
@@ -446,7 +448,7 @@ class OffsetTable:
         self.collect()
         self._remove(lambda pairs: [pair for pair in pairs if pair[1] == group], deleted_ms)
 
-    def clone(
+    def clone_offsets(
         self, source_group: str, target_group: str, topic: str, now_ms: int
     ) -> Iterator[None]:
         """Commit the offsets that `source_group` has committed of the topic for `target_group`,
@@ -464,17 +466,17 @@ class OffsetTable:
         offset."""
         return self._committed.queues + self._pulled.queues
 
-    def take(self) -> Content:
+    def take_content(self) -> Content:
         """The current content of the file, as a function that another thread calls to make the
         text."""
-        *_, content = self.gather()
+        *_, content = self.gather_content()
         assert content is not None
         return content
 
     def take_in_steps(self) -> Steps[Content]:
         """Return the current content of the file, as a function that another thread calls to make
         the text; yields after each step of some STEP lines."""
-        for content in self.gather():
+        for content in self.gather_content():
             if content is not None:
                 return content
             yield
@@ -491,9 +493,9 @@ class OffsetTable:
         if self._changes == self._saved_changes:
             return None
         self._saved_changes = self._changes
-        return self.gather()
+        return self.gather_content()
 
-    def gather(self) -> Iterator[Content | None]:
+    def gather_content(self) -> Iterator[Content | None]:
         """Gather the current content of the file: each step of the iterator yields None, and the
         last step the content, a function that another thread calls to make the text.
 
@@ -524,7 +526,7 @@ class OffsetTable:
         """Write consumerOffset.json now, durably, even if nothing has changed; blocks. Raises
         OSError."""
         self._saved_changes = self._changes
-        self._files.replace(FILE_NAME, self.take())
+        self._files.replace(FILE_NAME, self.take_content())
 
     def forget_marks(self) -> None:
         """Remove the own-offset marks of a master: its offsets are right whether or not others have
@@ -534,7 +536,7 @@ class OffsetTable:
         )
         self._own.remove_all()
 
-    def _take_version(self, version: DataVersion) -> None:
+    def _set_newer_version(self, version: DataVersion) -> None:
         """Set the table's version, unless it is older than the present one."""
         if not is_older(version, self.data_version):
             self.data_version = version
@@ -544,8 +546,8 @@ class OffsetTable:
         version = self.data_version
         now_ms = max(now_ms, version.timestamp)  # see forget_former
         if self.acting:
-            return version.next(now_ms, version.state_version)
-        return self.versions.next(version, now_ms)
+            return version.next_version(now_ms, version.state_version)
+        return self.versions.next_version(version, now_ms)
 
     def _count_lowered(self, pair: Pair, queue_id: int, set_back_ms: int | None) -> None:
         """Increase the set-back number of a queue, because its offset goes back; the number
@@ -558,7 +560,7 @@ class OffsetTable:
         at_ms = before & _TIME_MASK if set_back_ms is None else set_back_ms
         number = max(before, epoch << _EPOCH_SHIFT | min(max(at_ms, 0), _TIME_MASK))
         number += ACTING_STEP if self.acting else 1
-        self._lowered.restore(pair, queue_id, QueueOffset(number))
+        self._lowered.restore_entry(pair, queue_id, QueueOffset(number))
 
     def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]], deleted_ms: int = 0) -> None:
         """Remove the pairs that `chosen` returns. `chosen` is called for each table instead of each
@@ -572,7 +574,7 @@ class OffsetTable:
 
 def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[int, QueueOffset]]]:
     """Yield (pair, queue id to number) of the table `name` in a file's object. Raises BadBody."""
-    for pair, queues in table(members, name, as_object).items():
+    for pair, queues in read_table(members, name, as_object).items():
         topic, separator, group = pair.partition("@")
         if separator:  # RocketMQ skips a key without a separator, too
             yield (

@@ -91,20 +91,20 @@ class ProducerTable:
     def unregister(self, peer: Peer, group: str) -> None:
         """Remove a connection from a group, if it is a member; without its last group, its client
         id is forgotten, too."""
-        self._leave(group, peer)
+        self._remove_member(group, peer)
         mine = self._groups_of.get(peer)
         if mine is not None:
             mine.discard(group)
             if not mine:
-                self._forget(peer)
+                self._forget_connection(peer)
 
     def peer_closed(self, peer: Peer) -> None:
         """Remove a closed connection from all its groups, and its client id."""
         for group in self._groups_of.get(peer, ()):
-            self._leave(group, peer)
-        self._forget(peer)
+            self._remove_member(group, peer)
+        self._forget_connection(peer)
 
-    def expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
+    def find_expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
         """Connections whose last heartbeat for any of their groups is older than
         `expired_after_ms`, unordered; the caller closes them, and they stay until `peer_closed`."""
         old = {
@@ -115,11 +115,11 @@ class ProducerTable:
         }
         return list(old)
 
-    def group(self, name: str) -> dict[Peer, ProducerConnection]:
+    def producers_of(self, name: str) -> dict[Peer, ProducerConnection]:
         """The group's producers by connection; a copy, empty if the group has no connection."""
         return dict(self._groups.get(name, {}))
 
-    def all(self) -> dict[str, dict[Peer, ProducerConnection]]:
+    def all_producers(self) -> dict[str, dict[Peer, ProducerConnection]]:
         """Producers by group and connection, for each group with a connection; only the outer table
         is a copy."""
         return dict(self._groups)
@@ -143,7 +143,7 @@ class ProducerTable:
         request."""
         return self._clients.get(client_id)
 
-    def _leave(self, group: str, peer: Peer) -> None:
+    def _remove_member(self, group: str, peer: Peer) -> None:
         """Remove a connection from a group; a group without connections is removed."""
         members = self._groups.get(group, {})
         left = members.pop(peer, None)
@@ -153,7 +153,7 @@ class ProducerTable:
                 del self._groups[group]
                 self.size -= _group_size(group)
 
-    def _forget(self, peer: Peer) -> None:
+    def _forget_connection(self, peer: Peer) -> None:
         """Forget the client id and the host of a connection without groups."""
         self._groups_of.pop(peer, None)
         self._forget_client(peer)

@@ -17,7 +17,16 @@ from turbopump.engine.disk.config_files import pieces_of
 from turbopump.engine.disk.json_table import Content
 from turbopump.net.allocation.shares import Shares
 from turbopump.net.allocation.strategies import is_strategy
-from turbopump.net.wire.bodies import BadBody, as_object, as_text, dump, int32, items, table, text
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_object,
+    as_text,
+    encode_json,
+    read_int32,
+    read_list,
+    read_table,
+    read_text,
+)
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.queues import MessageQueue
@@ -78,19 +87,19 @@ class RequestModes:
         saved = self._saver.load(FILE_NAME, self._content)
         if saved is not None:
             try:
-                self._modes = table(as_object(saved), MAP, as_object)
+                self._modes = read_table(as_object(saved), MAP, as_object)
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
-    def adopt(self, members: dict[str, Any]) -> None:
+    def adopt_modes(self, members: dict[str, Any]) -> None:
         """Replace the table by the members of a master's answer to 402; if it differs, the file is
         written soon. Raises BadBody, and then nothing has changed."""
-        modes = table(members, MAP, as_object)
+        modes = read_table(members, MAP, as_object)
         if modes == self._modes:
             return
-        if len(dump(modes)) > MAX_SIZE:
+        if len(encode_json(modes)) > MAX_SIZE:
             raise BadBody(f"{MAP} has over {MAX_SIZE} bytes")
-        self._replace(modes)
+        self._replace_table(modes)
 
     def get(self, topic: str, group: str) -> GroupMode:
         """The group's settings for the topic: of its own entry, and for members that it lacks, of
@@ -98,7 +107,7 @@ class RequestModes:
         key = topic, group
         found = self._read.get(key)
         if found is None:
-            own, all_topics = self._entry(topic, group), self._entry(ALL_TOPICS, group)
+            own, all_topics = self._find_entry(topic, group), self._find_entry(ALL_TOPICS, group)
             found = _mode_of(topic, {**all_topics, **own})
             if len(self._read) >= 10_000:
                 self._read.clear()
@@ -115,33 +124,33 @@ class RequestModes:
         replaced, Turbopump's own members that it omits stay. Raises BadBody for impossible values,
         FullTable."""
         entry = {name: members[name] for name in (*_MEMBERS, *_OURS) if name in members}
-        topic, group = text(entry, "topic"), text(entry, "consumerGroup")
-        _check(topic, entry)
-        known = self._entry(topic, group)
+        topic, group = read_text(entry, "topic"), read_text(entry, "consumerGroup")
+        _check_entry(topic, entry)
+        known = self._find_entry(topic, group)
         ours = {name: known[name] for name in _OURS if name in known}
         if topic == ALL_TOPICS:
             ours = known
         groups = as_object(self._modes.get(topic, {}))
         modes = {**self._modes, topic: {**groups, group: {**ours, **entry}}}
-        if len(dump(modes)) > MAX_SIZE:
+        if len(encode_json(modes)) > MAX_SIZE:
             raise FullTable(f"the modes of all groups need more than {MAX_SIZE} bytes")
-        self._replace(modes)
+        self._replace_table(modes)
 
     def to_json(self) -> dict[str, Any]:
         """The content of the file, which is also the answer to 402; it must not be changed."""
         return {MAP: self._modes}
 
-    def _entry(self, topic: str, group: str) -> dict[str, Any]:
+    def _find_entry(self, topic: str, group: str) -> dict[str, Any]:
         """Return the members of the entry of topic and group; {} if it is missing or malformed."""
         groups = self._modes.get(topic)
         entry = groups.get(group) if isinstance(groups, dict) else None
         return entry if isinstance(entry, dict) else {}
 
-    def _replace(self, modes: dict[str, Any]) -> None:
+    def _replace_table(self, modes: dict[str, Any]) -> None:
         """Replace the table, and have the file written soon."""
         self._modes = modes
         self._read.clear()
-        self._saver.changed(FILE_NAME, self._content)
+        self._saver.save_changed(FILE_NAME, self._content)
 
     def _content(self) -> Content:
         """The whole content of the file."""
@@ -152,39 +161,39 @@ def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
     """Return the settings in an entry; empty if it is malformed, since a RocketMQ broker may have
     written anything."""
     try:
-        share = int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
-        _check(topic, entry)
+        share = read_int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
+        _check_entry(topic, entry)
         return GroupMode(
-            text(entry, "mode"),
+            read_text(entry, "mode"),
             share,
-            text(entry, "rebalance"),
-            text(entry, "strategyName"),
-            _fixed(topic, entry),
+            read_text(entry, "rebalance"),
+            read_text(entry, "strategyName"),
+            _fixed_queues(topic, entry),
         )
     except BadBody:
         return GroupMode()
 
 
-def _check(topic: str, entry: dict[str, Any]) -> None:
+def _check_entry(topic: str, entry: dict[str, Any]) -> None:
     """Raise BadBody for impossible values in an entry."""
-    mode, rebalance = text(entry, "mode"), text(entry, "rebalance")
+    mode, rebalance = read_text(entry, "mode"), read_text(entry, "rebalance")
     if mode not in ("", PULL, POP):
         raise BadBody(f"mode {mode[:100]} is neither {PULL} nor {POP}")
     if rebalance not in ("", BY_BROKER, BY_CLIENT):
         raise BadBody(f"rebalance {rebalance[:100]} is neither {BY_BROKER} nor {BY_CLIENT}")
-    strategy = text(entry, "strategyName")
+    strategy = read_text(entry, "strategyName")
     if strategy and not is_strategy(strategy):
         raise BadBody(f"unknown strategy {strategy[:100]}")
-    int32(entry, "popShareQueueNum")
-    _fixed(topic, entry)
+    read_int32(entry, "popShareQueueNum")
+    _fixed_queues(topic, entry)
 
 
-def _fixed(topic: str, entry: dict[str, Any]) -> Shares:
+def _fixed_queues(topic: str, entry: dict[str, Any]) -> Shares:
     """Return the queues of the strategy CONFIG in an entry, given as client id to texts
     `broker:queue id`. Raises BadBody."""
     shares: Shares = {}
-    for client_id, names in table(
-        entry, "queues", lambda names: items({"": names}, "", as_text)
+    for client_id, names in read_table(
+        entry, "queues", lambda names: read_list({"": names}, "", as_text)
     ).items():
         shares[client_id] = []
         for name in names:

@@ -97,7 +97,7 @@ class Meter:
     hour: deque[_Sample] = field(default_factory=lambda: deque(maxlen=HOUR_SAMPLES))
     day: deque[_Sample] = field(default_factory=lambda: deque(maxlen=DAY_SAMPLES))
 
-    def add(self, value: int, times: int = 1) -> None:
+    def add_events(self, value: int, times: int = 1) -> None:
         """Add `value` as the sum of `times` events."""
         self.value += value
         self.times += times
@@ -165,7 +165,7 @@ class BrokerStatistics:
     ) -> None:
         """Add `messages` of a topic, with `size` bytes together, that `pulls` pulls delivered to a
         group."""
-        self._got.add(messages, pulls)
+        self._got.add_events(messages, pulls)
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, pulls)
         self._add(GROUP_GET_SIZE, key, size, pulls)
@@ -181,7 +181,7 @@ class BrokerStatistics:
         """Add `messages` of a topic, popped by a group, that `times` requests acknowledged."""
         self._add(GROUP_ACK_NUMS, f"{topic}@{group}", messages, times)
 
-    def sent_back(self, group: str, topic: str) -> None:
+    def count_sent_back(self, group: str, topic: str) -> None:
         """Add a message of a topic that a group sent back for redelivery."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
 
@@ -213,14 +213,14 @@ class BrokerStatistics:
             self._mornings = [self._mornings[1], (self._put.value, self._got.value)]
         self._day = day
 
-    def find(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
+    def find_windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
         """(last minute, last hour, last day) of the meter of a statistics name and key (a topic,
         `topic@group` or ALL), as of the last sample; None if the key has no counts."""
         self._collect(self)
         meter = self._meters.get((name, key))
         return meter.windows() if meter else None
 
-    def sums(self, name: str) -> dict[str, int]:
+    def sums_by_key(self, name: str) -> dict[str, int]:
         """Key to the sum of all values of a statistics name since the start; a copy."""
         self._collect(self)
         return {key: meter.value for (metric, key), meter in self._meters.items() if metric == name}
@@ -247,7 +247,7 @@ class BrokerStatistics:
                 rates[group] = (popped + tps, acked) if is_pop else (popped, acked + tps)
         return rates
 
-    def totals(self) -> dict[str, int]:
+    def message_totals(self) -> dict[str, int]:
         """Numbers of messages put and delivered in all since the start: until yesterday morning,
         this morning and now, by RocketMQ's names.
 
@@ -274,7 +274,7 @@ class BrokerStatistics:
         """Add to a meter, created if missing."""
         meter = self._meter(name, key)
         if meter is not None:
-            meter.add(value, times)
+            meter.add_events(value, times)
 
     def _meter(self, name: str, key: str) -> Meter | None:
         """Return the meter, created if missing; None when there are too many."""

@@ -97,7 +97,7 @@ class TableSaver:
         an older copy."""
         return self._files.is_latest(name)
 
-    def changed(self, name: str, source: Source, change: bytes | None = None) -> int:
+    def save_changed(self, name: str, source: Source, change: bytes | None = None) -> int:
         """Have a changed table written to its file in the background, at once or after the write in
         progress; return the number of the change. Failed writes are logged and retried by `tick`.
 
@@ -122,7 +122,7 @@ class TableSaver:
         return number
 
     @property
-    def durable(self) -> int:
+    def durable_change(self) -> int:
         """The highest number up to which all changes are on disk; 0 before the first."""
         behind = [one for file in self._files_by_name.values() if (one := file.since or file.later)]
         return min(behind, default=self._numbered + 1) - 1
@@ -144,7 +144,7 @@ class TableSaver:
         self._disk.submit(work, later.resolve)
         return later
 
-    def saved(self) -> Deferred[OSError | None]:
+    def when_saved(self) -> Deferred[OSError | None]:
         """Resolves with None when all changes up to now are durable, perhaps before return; with
         the OSError if a write of some of them failed or fails."""
         later: Deferred[OSError | None] = Deferred()
@@ -172,12 +172,12 @@ class TableSaver:
         if self._numbered == self._reviewed and not self._relied:
             return response
         self._reviewed, self._relied = self._numbered, False
-        saved = self.saved()
+        saved = self.when_saved()
         if (saved.done and saved.value is None) or response is None or request.is_oneway:
             return response
         reviewed: Deferred[Command | None] = Deferred()
 
-        def go_on(error: OSError | None) -> None:
+        def answer_when_saved(error: OSError | None) -> None:
             if error is not None:
                 reviewed.resolve(not_saved(request, error))
             elif isinstance(response, Deferred):
@@ -185,7 +185,7 @@ class TableSaver:
             else:
                 reviewed.resolve(response)
 
-        saved.then(go_on)
+        saved.then(answer_when_saved)
         return reviewed
 
     def tick(self) -> None:
@@ -201,7 +201,7 @@ class TableSaver:
             if not file.writing and (file.since or file.whole):
                 self._write(name, file)
 
-    def finish(self) -> None:
+    def begin_last_writes(self) -> None:
         """Begin to write every file whole that has unwritten or appended changes, as RocketMQ has
         it; for a clean stop, after the last change. Does not block: the disk finishes the
         writes."""
@@ -229,7 +229,7 @@ class TableSaver:
                 file.error = result
                 if file.since:
                     file.whole, file.later = True, 0
-                    self._fail(file.since, result)
+                    self._fail_answers(file.since, result)
                 elif file.later:
                     # The appended changes are intact, so these can be appended, too.
                     file.since, file.later = file.later, 0
@@ -239,7 +239,7 @@ class TableSaver:
                 file.since, file.later, file.error = file.later, 0, None
                 if file.since or file.whole:
                     self._write(name, file)
-            self._release()
+            self._release_answers()
 
         self._disk.submit(work, done)
 
@@ -248,7 +248,7 @@ class TableSaver:
         if file.error is not None:
             logger.info("%s is saved again", name)
 
-    def _fail(self, since: int, error: OSError) -> None:
+    def _fail_answers(self, since: int, error: OSError) -> None:
         """Pass the error to the answers whose changes, from number `since` on, were to be written;
         the file stays unsaved."""
         waiting, self._waiting = self._waiting, []
@@ -258,9 +258,9 @@ class TableSaver:
             else:
                 later.resolve(error)
 
-    def _release(self) -> None:
+    def _release_answers(self) -> None:
         """Release the answers whose changes are durable."""
-        durable = self.durable
+        durable = self.durable_change
         waiting, self._waiting = self._waiting, []
         for upto, later in waiting:
             if upto > durable:

@@ -39,7 +39,7 @@ def _one_of(*values: str) -> Callable[[str], bool]:
     return frozenset(values).__contains__
 
 
-def _int64(low: int, high: int = (1 << 63) - 1) -> Callable[[str], bool]:
+def _int64_check(low: int, high: int = (1 << 63) - 1) -> Callable[[str], bool]:
     """Return a check that accepts whole numbers from `low` to `high`."""
 
     def check(value: str) -> bool:
@@ -48,7 +48,7 @@ def _int64(low: int, high: int = (1 << 63) - 1) -> Callable[[str], bool]:
     return check
 
 
-def _boolean(value: str) -> bool:
+def _is_boolean(value: str) -> bool:
     """Whether the value is true or false, in any case."""
     return value.lower() in ("true", "false")
 
@@ -65,18 +65,18 @@ _KNOWN: Mapping[str, _Attribute] = {
         _one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", MIXED),
         changeable=True,
     ),
-    "reserve.time": _Attribute(_int64(-1), changeable=True),
-    "lite.topic.expiration": _Attribute(_int64(-1, 30 * 24 * 60), changeable=True),
+    "reserve.time": _Attribute(_int64_check(-1), changeable=True),
+    "lite.topic.expiration": _Attribute(_int64_check(-1, 30 * 24 * 60), changeable=True),
 }
 
 _OF_GROUPS: Mapping[str, _Attribute] = {
-    "priority.factor": _Attribute(_int64(0, 100), changeable=True),
+    "priority.factor": _Attribute(_int64_check(0, 100), changeable=True),
     "lite.bind.topic": _Attribute(_text, changeable=True),
     "lite.sub.model": _Attribute(_one_of("Shared", "Exclusive"), changeable=True),
-    "lite.sub.reset.offset.exclusive": _Attribute(_boolean, changeable=True),
-    "lite.sub.reset.offset.unsubscribe": _Attribute(_boolean, changeable=True),
-    "lite.sub.client.quota": _Attribute(_int64(-1), changeable=True),
-    "lite.sub.client.max.event.cnt": _Attribute(_int64(10), changeable=True),
+    "lite.sub.reset.offset.exclusive": _Attribute(_is_boolean, changeable=True),
+    "lite.sub.reset.offset.unsubscribe": _Attribute(_is_boolean, changeable=True),
+    "lite.sub.client.quota": _Attribute(_int64_check(-1), changeable=True),
+    "lite.sub.client.max.event.cnt": _Attribute(_int64_check(10), changeable=True),
     "lite.sub.wildcard": _Attribute(_text, changeable=True),
 }
 """Attributes that are stored as in RocketMQ; priority and light topics themselves are not supported

@@ -146,7 +146,7 @@ class TopicTable:
         if self._topics.changes != before:
             # Not counted, as in RocketMQ: a new broker's table is older than a table in use.
             self.data_version = replace(self.data_version, timestamp=now_ms)
-            self._saver.changed(FILE_NAME, self._content)
+            self._saver.save_changed(FILE_NAME, self._content)
 
     def create_from_store(
         self, stored: Callable[[], dict[str, int]], now_ms: int, *, always: bool = False
@@ -178,7 +178,7 @@ class TopicTable:
         """Number of topics, system topics included."""
         return len(self._topics)
 
-    def peek(self, name: str) -> TopicConfig | None:
+    def peek_topic(self, name: str) -> TopicConfig | None:
         """The topic's configuration, or None, without the wait that `get` causes: for reads on
         which no answer depends."""
         return self._topics.get(name)
@@ -190,7 +190,7 @@ class TopicTable:
         another request created it: a message must not be safe in a topic that a crash deletes.
         """
         if self._unsaved and name in self._unsaved:
-            if self._unsaved[name] > self._saver.durable:
+            if self._unsaved[name] > self._saver.durable_change:
                 self._saver.wait_for_others()
             else:
                 del self._unsaved[name]
@@ -210,9 +210,9 @@ class TopicTable:
     def is_saved(self, name: str) -> bool:
         """Whether a topic of the table would survive a crash now; True for an unknown topic,
         too."""
-        return self._unsaved.get(name, 0) <= self._saver.durable
+        return self._unsaved.get(name, 0) <= self._saver.durable_change
 
-    def all(self) -> dict[str, TopicConfig]:
+    def all_topics(self) -> dict[str, TopicConfig]:
         """Topic name to configuration, unordered; a copy of the table, not of the
         configurations."""
         return self._topics.rows()
@@ -221,12 +221,12 @@ class TopicTable:
         """Names of all topics, sorted."""
         return self._topics.names()
 
-    def body(self, names: list[str]) -> json_steps.Rows:
+    def encode_rows(self, names: list[str]) -> json_steps.Rows:
         """The current rows of these topics, which must exist, for the table in the body of 21."""
         return self._topics.body(names)
 
     @property
-    def state(self) -> object:
+    def change_marker(self) -> object:
         """A value that is unequal to all earlier ones after a topic or the version has changed."""
         return self._topics.changes, self.data_version
 
@@ -242,15 +242,15 @@ class TopicTable:
             one.topic_name: one for one in configs if self._topics.get(one.topic_name) != one
         }
         if changed:
-            version = self.versions.next(self.data_version, now_ms)
+            version = self.versions.next_version(self.data_version, now_ms)
             changed_members: dict[str, Any] = {}
             made = {name for name in changed if name not in self._topics}
             if self.versions.following and made:
                 self.only_here |= made
                 changed_members = write_only_here(self.only_here)
-            self._change(changed, [], version, changed_members)
+            self._change_topics(changed, [], version, changed_members)
 
-    def adopt(
+    def adopt_topics(
         self,
         topics: dict[str, TopicConfig],
         version: DataVersion,
@@ -266,9 +266,9 @@ class TopicTable:
                 {} if only_here == self.only_here else {ONLY_HERE: sorted(only_here) or None}
             )
             self.only_here = only_here
-            self._change(changed, gone, version, changed_members)
+            self._change_topics(changed, gone, version, changed_members)
 
-    def _change(
+    def _change_topics(
         self,
         put: dict[str, TopicConfig],
         gone: list[str],
@@ -300,16 +300,18 @@ class TopicTable:
         """Have the changes appended to the file, or the whole file written if they are many; return
         the number of the change."""
         if len(put) > MAX_APPENDED:
-            return self._saver.changed(FILE_NAME, self._content)
+            return self._saver.save_changed(FILE_NAME, self._content)
         members = {"dataVersion": self.data_version.to_json(), **changed_members}
-        rows = [fastjson.compact(one.row()) for one in put]
-        return self._saver.changed(
-            FILE_NAME, self._content, config_changes.change(members, {TABLE: rows}, {TABLE: gone})
+        rows = [fastjson.strip_layout(one.row()) for one in put]
+        return self._saver.save_changed(
+            FILE_NAME,
+            self._content,
+            config_changes.encode_change(members, {TABLE: rows}, {TABLE: gone}),
         )
 
     def _note_unsaved(self, made: list[str], number: int) -> None:
         """Remember until change `number` is durable that these topics are not saved yet."""
-        durable, unsaved = self._saver.durable, self._unsaved
+        durable, unsaved = self._saver.durable_change, self._unsaved
         while unsaved and next(iter(unsaved.values())) <= durable:
             unsaved.popitem(last=False)
         if number > durable:
@@ -388,9 +390,9 @@ class TopicTable:
         until its attributes are."""
         if attributes.items() <= known.attributes.items():
             return known
-        name, version = known.topic_name, self.versions.next(self.data_version, now_ms)
+        name, version = known.topic_name, self.versions.next_version(self.data_version, now_ms)
         changed = replace(known, attributes={**known.attributes, **attributes})
-        self._note_unsaved([name], self._change({name: changed}, [], version, {}))
+        self._note_unsaved([name], self._change_topics({name: changed}, [], version, {}))
         return changed
 
     def delete(self, name: str, now_ms: int) -> bool:
@@ -401,7 +403,7 @@ class TopicTable:
         """
         if name not in self._topics:
             return False
-        self._change({}, [name], self.versions.next(self.data_version, now_ms), {})
+        self._change_topics({}, [name], self.versions.next_version(self.data_version, now_ms), {})
         return True
 
     def bump_version(self, now_ms: int) -> None:
@@ -414,7 +416,9 @@ class TopicTable:
         if not self.versions.following and self.only_here:
             # as master, no topic is the replica's own
             self.only_here, changed_members = frozenset(), {ONLY_HERE: None}
-        self._change({}, [], self.versions.next(self.data_version, now_ms), changed_members)
+        self._change_topics(
+            {}, [], self.versions.next_version(self.data_version, now_ms), changed_members
+        )
 
     def is_batch(self, name: str) -> bool:
         """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ); False for

@@ -324,7 +324,7 @@ class FastPath:
         allows writing."""
         name = topic.topic_name
         return (
-            self._config.writable
+            self._config.is_writable
             and len(name) <= MAX_TOPIC_LENGTH
             and not name.startswith((RETRY_PREFIX, REVIVE_PREFIX))
             and topic.topic_filter_type != MULTI_TAG

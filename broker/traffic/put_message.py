@@ -150,7 +150,7 @@ class MessageWriter:
                 topic, queue_id = TIMER_TOPIC, 0
         if wants_light_queues(draft.topic, draft.properties):
             return Refusal.LIGHT_QUEUES_NOT_ENABLED
-        message = self._message(draft, topic, queue_id)
+        message = self._make_message(draft, topic, queue_id)
         if is_sent and not leaves_room(draft.properties, len(message.properties)):
             return Put(Appended(PutStatus.PROPERTIES_SIZE_EXCEEDED))
         # A sender that does not wait receives no replication status, and missing replicas do not
@@ -173,7 +173,7 @@ class MessageWriter:
             return Refusal.LIGHT_QUEUES_NOT_ENABLED
         properties[names.TRANSACTION_ID] = properties[names.UNIQ_KEY]
         _remember_target(draft)
-        message = self._message(draft, HALF_TOPIC, HALF_QUEUE_ID)
+        message = self._make_message(draft, HALF_TOPIC, HALF_QUEUE_ID)
         if not leaves_room(properties, len(message.properties)):
             return Put(Appended(PutStatus.PROPERTIES_SIZE_EXCEEDED))
         return self.append(message, now_ms, waits=waits_for_store(properties))
@@ -187,7 +187,7 @@ class MessageWriter:
         refuse the message. A refusal is the status in the returned Put, and nothing is written
         then. The caller passes the Put to `Role.when_safe` before it answers the sender.
         """
-        permit = self._role.admit(waits)
+        permit = self._role.admit_append(waits)
         if isinstance(permit, PutStatus):
             return Put(Appended(permit))
         if batch:
@@ -233,7 +233,7 @@ class MessageWriter:
         answered. False: nothing was written, because the role refuses writes, or native code cannot
         write now (always if answers wait for the disk or replicas); the caller uses
         `put_record`."""
-        if isinstance(self._role.admit(), PutStatus):
+        if isinstance(self._role.admit_append(), PutStatus):
             return False
         key = check_point.key
         return self._lane.add_check_point(
@@ -257,7 +257,7 @@ class MessageWriter:
             return Deferred.resolved(outcome.appended.status)
         return self._role.when_safe(*outcome)
 
-    def _message(self, draft: Draft, topic: str, queue_id: int) -> NewMessage:
+    def _make_message(self, draft: Draft, topic: str, queue_id: int) -> NewMessage:
         """Make the message of a draft, for this topic and queue."""
         return NewMessage(
             topic=topic,

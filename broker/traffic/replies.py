@@ -7,7 +7,7 @@ Tests: tests/unit/broker/traffic/test_fast_path.py
 
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.names import shown
+from turbopump.net.wire.names import cut_name
 from turbopump.net.wire.subscription import SubscriptionData
 
 SEE_FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -24,7 +24,7 @@ SHUT_DOWN_OR_FULL = (
 def no_filters(subscription: SubscriptionData) -> str:
     """Return the remark of a broker that filters by tags alone (enablePropertyFilter) for a
     subscription of another type."""
-    kind = shown(subscription.expression_type)
+    kind = cut_name(subscription.expression_type)
     return f"The broker does not support consumer to filter message by {kind}"
 
 

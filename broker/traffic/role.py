@@ -87,7 +87,7 @@ class Role:
     @property
     def is_master(self) -> bool:
         """Whether this broker is a master: it stores messages if its term has begun
-        (`is_active_master`, `admit`). False before the role is known."""
+        (`is_active_master`, `admit_append`). False before the role is known."""
         return not self._is_slave
 
     @property
@@ -115,7 +115,7 @@ class Role:
 
     # Changes by broker/ha.
 
-    def begin(self, term: SendTerm) -> None:
+    def become_master(self, term: SendTerm) -> None:
         """Make this broker the master of a new term, with broker id 0, and call `on_change`. A
         previous term has ended."""
         self._term = term
@@ -123,7 +123,7 @@ class Role:
         self._is_slave, self.broker_id = False, MASTER_ID
         self._notify_change()
 
-    def end(self, broker_id: int) -> None:
+    def become_replica(self, broker_id: int) -> None:
         """Make this broker a replica with that id, and call `on_change`: nothing is written from
         now. The caller ends the term itself, so that pending sends fail."""
         self._term, self._is_slave, self.broker_id = None, True, broker_id
@@ -132,7 +132,7 @@ class Role:
 
     # Questions of sends.
 
-    def admit(self, waits: bool = True) -> Permit | PutStatus:
+    def admit_append(self, waits: bool = True) -> Permit | PutStatus:
         """Return a permit for an append that follows at once, in this turn of the loop, or the
         status why nothing may be written now.
 
@@ -142,7 +142,7 @@ class Role:
         term = self.term
         if self._is_slave:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        if self._config.replicates and (term is None or not self.has_lease()):
+        if self._config.needs_replication and (term is None or not self.has_lease()):
             return PutStatus.SERVICE_NOT_AVAILABLE
         copies = self._copies_needed(term) if waits else ALONE
         return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if copies is None else Permit(copies, term)
@@ -161,7 +161,7 @@ class Role:
         """Return the log offset up to which the log has as many copies as a new message needs; -1
         if there cannot be as many."""
         term = self.term
-        if self._config.replicates and (term is None or not self.has_lease()):
+        if self._config.needs_replication and (term is None or not self.has_lease()):
             return LogOffset(-1)
         copies = self._copies_needed(term)
         return LogOffset(-1 if copies is None else self._store.pending.safe_end(copies))

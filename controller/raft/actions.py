@@ -1,9 +1,9 @@
 """Actions that the quorum's core returns; the driver executes them in order.
 
-Owns only the data. The driver performs the actions of `Raft.take` in order and completes each
-durable one (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot) before the next, so that a vote, a
-term or an entry is on the disk before a peer learns of it. If a durable action fails, the member
-stops: no later action may be performed.
+Owns only the data. The driver performs the actions of `Raft.take_actions` in order and completes
+each durable one (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot) before the next, so that a
+vote, a term or an entry is on the disk before a peer learns of it. If a durable action fails, the
+member stops: no later action may be performed.
 
 Tests: tests/unit/controller/raft/test_storage.py
 """

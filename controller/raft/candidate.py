@@ -91,7 +91,7 @@ class Candidate:
         """A random number of ms from `low` to below `high`."""
         return low + int(self.member.rng.random() * (high - low))
 
-    def interval_ms(self) -> int:
+    def random_pause_ms(self) -> int:
         """Return a new random pause between two rounds, in ms, with the time of a sync."""
         options = self.member.options
         if self._is_taking():
@@ -168,7 +168,7 @@ class Candidate:
             transfer=True if self._is_taking() else None,
         )
         for peer in options.others:
-            member.call(peer, replace(request, remote_id=peer), now_ms)
+            member.call_peer(peer, replace(request, remote_id=peer), now_ms)
         return self._end_if_decided(self.round, now_ms)
 
     def on_voted(
@@ -181,10 +181,10 @@ class Candidate:
         term = request.pre_vote if is_pre else request.term
         if found is None or (found.is_pre, found.term) != (is_pre, term) or peer in found.results:
             return False
-        found.results[peer] = self._result(found, response)
+        found.results[peer] = self._vote_in(found, response)
         return self._end_if_decided(found, now_ms)
 
-    def _result(self, found: Round, response: VoteResponse | None) -> VoteResult:
+    def _vote_in(self, found: Round, response: VoteResponse | None) -> VoteResult:
         """The vote in an answer (UNKNOWN: the call failed); raises the round's greatest known term
         to that of the answer."""
         if response is None:
@@ -238,8 +238,8 @@ class Candidate:
         if pause is Pause.LEADER and now_ms < self.hurry_until_ms:
             return self._takeover_pause_ms()
         if pause is Pause.LONG_VOTE:
-            return self.interval_ms() + options.max_vote_interval_ms
-        return self.interval_ms() + (options.promise_ms if pause is Pause.LEADER else 0)
+            return self.random_pause_ms() + options.max_vote_interval_ms
+        return self.random_pause_ms() + (options.promise_ms if pause is Pause.LEADER else 0)
 
     # Other candidates
 
@@ -255,20 +255,20 @@ class Candidate:
                 return True
         return self._favoured not in (None, candidate) and now_ms < self._favoured_until_ms
 
-    def give_way(self, now_ms: int) -> None:
+    def end_own_round(self, now_ms: int) -> None:
         """End this member's own round, and start none for an interval, because it is willing to
         vote for a peer.
 
         The peer may lack other votes, so no candidate is refused yet.
         """
         self.round = None
-        self.next_ms = max(self.next_ms, now_ms + self.interval_ms())
+        self.next_ms = max(self.next_ms, now_ms + self.random_pause_ms())
 
     def on_vote_granted(self, candidate: str, now_ms: int) -> None:
         """Record that this member voted for `candidate`: end its own round, and for an interval
         (plus FAVOUR_SYNCS) start none and grant no other candidate a pre-vote."""
         self.round = None
         self._favoured = candidate
-        wait_ms = self.interval_ms() + FAVOUR_SYNCS * self.member.sync_ms
+        wait_ms = self.random_pause_ms() + FAVOUR_SYNCS * self.member.sync_ms
         self._favoured_until_ms = now_ms + wait_ms
         self.next_ms = max(self.next_ms, self._favoured_until_ms)

@@ -20,7 +20,7 @@ from turbopump.controller.raft.messages import (
 )
 
 
-def refusal(member: MemberState, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
+def make_refusal(member: MemberState, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
     """Make the answer that refuses `message` with `code`, with this member's leader and term."""
     return RESPONSES[type(message)](
         code=code,
@@ -32,17 +32,19 @@ def refusal(member: MemberState, message: RaftMessage, code: RaftResponseCode) -
     )
 
 
-def metadata(member: MemberState, request: MetadataRequest) -> RaftMessage:
+def make_metadata(member: MemberState, request: MetadataRequest) -> RaftMessage:
     """Make the answer with the leader and all members' addresses (DLedgerServer.handleMetadata)."""
     return MetadataResponse(
         group=request.group, leader_id=member.leader_id, peers=dict(member.options.peers)
     )
 
 
-def appended(member: MemberState, request: AppendEntryRequest, outcome: Outcome) -> RaftMessage:
+def append_answer(
+    member: MemberState, request: AppendEntryRequest, outcome: Outcome
+) -> RaftMessage:
     """Make the answer to an append: index and position of the committed entry, or the refusal."""
     if isinstance(outcome, Failed):
-        return refusal(member, request, outcome.code)
+        return make_refusal(member, request, outcome.code)
     return AppendEntryResponse(
         group=request.group,
         leader_id=member.leader_id,
@@ -61,12 +63,12 @@ def get(member: MemberState, request: GetEntriesRequest, leads: bool) -> RaftMes
     """
     index = request.begin_index
     if not leads:
-        return refusal(member, request, RaftResponseCode.NOT_LEADER)
+        return make_refusal(member, request, RaftResponseCode.NOT_LEADER)
     if index is None or not 0 <= index <= member.committed:
-        return refusal(member, request, RaftResponseCode.INDEX_OUT_OF_RANGE)
+        return make_refusal(member, request, RaftResponseCode.INDEX_OUT_OF_RANGE)
     entry = member.log.get(index)
     if entry is None:
-        return refusal(member, request, RaftResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN)
+        return make_refusal(member, request, RaftResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN)
     return GetEntriesResponse(
         group=request.group, leader_id=member.leader_id, term=member.term, entries=(entry,)
     )

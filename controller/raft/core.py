@@ -1,8 +1,8 @@
 """A member of the quorum: DLedger's election and replication without I/O.
 
 Owns the roles and the transitions between them (DLedgerLeaderElector, DLedgerServer). Time and
-randomness are arguments; actions come out of `take`, in order (actions.py). It must never know the
-content of an entry.
+randomness are arguments; actions come out of `take_actions`, in order (actions.py). It must never
+know the content of an entry.
 
     FOLLOWER  --leader silent, or known to be dead--> CANDIDATE
     CANDIDATE --majority of votes--> LEADER
@@ -95,7 +95,7 @@ class Raft:
     """A member of the quorum; see the module.
 
     `now_ms` is of the monotonic clock and never decreases; `on_tick` is called every 10 to 20 ms.
-    After each call the driver performs the actions of `take`.
+    After each call the driver performs the actions of `take_actions`.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Raft:
     @property
     def is_leader(self) -> bool:
         """Whether this member leads, with every earlier leader's committed entry committed here."""
-        return self.leading is not None and self.leading.ready
+        return self.leading is not None and self.leading.has_committed
 
     @property
     def leader_id(self) -> str | None:
@@ -163,10 +163,10 @@ class Raft:
         """Whether this member leads, and no other member can, at `now_ms`."""
         return self.leading is not None and self.leading.has_quorum(now_ms)
 
-    def take(self) -> list[Action]:
+    def take_actions(self) -> list[Action]:
         """Remove and return the actions to perform, in order; see actions.py."""
         if self.leading is not None:
-            self.leading.push(self.now_ms)
+            self.leading.push_due(self.now_ms)
         actions, self.member.actions = self.member.actions, []
         return actions
 
@@ -203,7 +203,7 @@ class Raft:
 
     def on_request(self, message: RaftMessage, token: object, now_ms: int) -> None:
         """Handle a request of a peer or a client; one Answer with this `token` follows, in the next
-        `take` or later."""
+        `take_actions` or later."""
         self.now_ms = now_ms
         code = RaftResponseCode.SUCCESS
         if message.group != self.options.group:
@@ -223,7 +223,7 @@ class Raft:
         """Handle the answer of a peer to the Call with the number `call`; `message` is None if the
         call failed."""
         self.now_ms = now_ms
-        waiting = self.member.answered(peer_id, call)
+        waiting = self.member.take_call(peer_id, call)
         if waiting is None:
             return
         request = waiting.message
@@ -298,7 +298,7 @@ class Raft:
             return RaftResponseCode.UNEXPECTED_MEMBER
         if leading.transferee is not None:
             return RaftResponseCode.LEADER_TRANSFERRING
-        if leading.lag(peer_id) >= self.options.max_leadership_transfer_wait_index:
+        if leading.entries_behind(peer_id) >= self.options.max_leadership_transfer_wait_index:
             return RaftResponseCode.FALL_BEHIND_TOO_MUCH
         if self._transfer_token is not None:
             return RaftResponseCode.LEADER_TRANSFERRING
@@ -315,7 +315,7 @@ class Raft:
             transferee_id=peer_id,
             take_leadership_ledger_index=self.member.log.end,
         )
-        self.member.call(peer_id, request, now_ms)
+        self.member.call_peer(peer_id, request, now_ms)
         return RaftResponseCode.SUCCESS
 
     def read(self, index: int) -> Entry | None:
@@ -336,7 +336,7 @@ class Raft:
             member.save_term(term, None)
             self.campaign.last = ParseResult.WAIT_TO_REVOTE
             self._answer_taking()
-            self.campaign.next_ms = self.now_ms + self.campaign.interval_ms()
+            self.campaign.next_ms = self.now_ms + self.campaign.random_pause_ms()
 
     def _become_follower(self, leader_id: str) -> None:
         self._end_leadership()
@@ -368,7 +368,7 @@ class Raft:
         leading.fail_pending()
 
     def _announce_lead(self) -> None:
-        if self.leading is not None and self.leading.ready and not self._announced:
+        if self.leading is not None and self.leading.has_committed and not self._announced:
             self._announced = True
             self.member.actions.append(BecameLeader(self.term))
 
@@ -398,7 +398,7 @@ class Raft:
         self.member.actions.append(Response(token, message))
 
     def _refusal(self, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
-        return clients.refusal(self.member, message, code)
+        return clients.make_refusal(self.member, message, code)
 
     def _has_promised(self) -> bool:
         """Whether this member has promised: to a live leader, or as a leader to itself."""
@@ -455,7 +455,7 @@ class Raft:
         )
         result, free_term = votes.decide_pre_vote(voter, request)
         if result is VoteResult.ACCEPT:
-            campaign.give_way(self.now_ms)
+            campaign.end_own_round(self.now_ms)
         return replace(response, vote_result=result, pre_vote=free_term)
 
     def _on_heart_beat(self, request: HeartBeatRequest, token: object) -> HeartBeatResponse:
@@ -507,9 +507,9 @@ class Raft:
         if not wanted or self.self_id in wanted or leading.transferee is not None:
             return
         peers = [peer for peer in leading.live_peers() if peer in wanted]
-        if peers and leading.ready:
-            best = min(peers, key=leading.lag)
-            if leading.lag(best) < self.options.max_leadership_transfer_wait_index:
+        if peers and leading.has_committed:
+            best = min(peers, key=leading.entries_behind)
+            if leading.entries_behind(best) < self.options.max_leadership_transfer_wait_index:
                 self.transfer_to(best, self.now_ms)
 
     # Transfer of leadership
@@ -586,13 +586,13 @@ class Raft:
     # Clients
 
     def _on_metadata(self, request: MetadataRequest, token: object) -> RaftMessage:
-        return clients.metadata(self.member, request)
+        return clients.make_metadata(self.member, request)
 
     def _on_append(self, request: AppendEntryRequest, token: object) -> RaftMessage | None:
         if not request.body:
             return self._refusal(request, RaftResponseCode.REQUEST_WITH_EMPTY_BODYS)
         self.append(request.body).then(
-            lambda outcome: self._answer(token, clients.appended(self.member, request, outcome))
+            lambda result: self._answer(token, clients.append_answer(self.member, request, result))
         )
         return None
 

@@ -34,8 +34,8 @@ from turbopump.controller.raft.storage import DURABLE, Durable
 
 class DiskOrder:
     """The queues of a member's actions: actions that may be performed now, and those that wait for
-    a durable write. The user performs the actions of `next`, writes the actions of `batch` to the
-    disk, and reports them to `wrote`."""
+    a durable write. The user performs the actions of `next_action`, writes the actions of
+    `next_batch` to the disk, and reports them to `on_written`."""
 
     def __init__(self) -> None:
         self._free: deque[Action] = deque()
@@ -51,8 +51,8 @@ class DiskOrder:
         return len(self._free) + len(self._votes) + len(self._log)
 
     def add(self, actions: Iterable[Action]) -> None:
-        """Queue actions, in the order of `Raft.take`; each waits for the earlier writes that it
-        depends on."""
+        """Queue actions, in the order of `Raft.take_actions`; each waits for the earlier writes
+        that it depends on."""
         for action in actions:
             if waits_for_no_write(action):
                 self._free.append(action)
@@ -64,7 +64,7 @@ class DiskOrder:
             else:
                 self._log.append((self._terms, action))
 
-    def next(self) -> Action | None:
+    def next_action(self) -> Action | None:
         """Remove and return the next action that may be performed now, never a durable one; None if
         the queues are empty or wait for the disk."""
         if self._free:
@@ -91,24 +91,24 @@ class DiskOrder:
             return self._log.popleft()[1]
         return None
 
-    def batch(self) -> list[Durable]:
+    def next_batch(self) -> list[Durable]:
         """Return the queued durable actions to write next, in order; they remain queued until
-        `wrote`. [] if nothing is queued.
+        `on_written`. [] if nothing is queued.
 
         Terms and votes come first, alone. Writing actions early is safe, and one sync serves many.
         """
         terms: list[Durable] = [one for one in self._votes if isinstance(one, SaveTerm)]
         return terms or [action for _, action in self._log if isinstance(action, DURABLE)]
 
-    def wrote(self, batch: Sequence[Durable]) -> None:
-        """Record that the actions of the last `batch` are durable, so that `next` continues after
-        them."""
+    def on_written(self, batch: Sequence[Durable]) -> None:
+        """Record that the actions of the last `batch` are durable, so that `next_action` continues
+        after them."""
         if isinstance(batch[0], SaveTerm):
             self._written_terms += len(batch)
         else:
             self._written += len(batch)
 
-    def clear(self) -> None:
+    def drop_actions(self) -> None:
         """Drop all queued actions; a write in progress must not be reported afterwards."""
         for queue in (self._free, self._votes, self._log):
             queue.clear()

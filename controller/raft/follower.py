@@ -12,7 +12,7 @@ term.
 
 import logging
 
-from turbopump.controller.raft.log import Base, fits
+from turbopump.controller.raft.log import Base, are_consecutive
 from turbopump.controller.raft.member_state import MemberState, RaftRole
 from turbopump.controller.raft.messages import (
     InstallSnapshotRequest,
@@ -53,7 +53,7 @@ def on_push(member: MemberState, request: PushEntryRequest, now_ms: int) -> Push
         member.heard_ms = now_ms
         code = _HANDLERS[request.type](member, request)
         if code is RaftResponseCode.SUCCESS:
-            member.commit(min(request.commit_index, member.matched))
+            member.commit_up_to(min(request.commit_index, member.matched))
             member.ask_for_snapshot()
     return _push_answer(member, request, code)
 
@@ -82,7 +82,7 @@ def _push_answer(
     )
 
 
-def _compare(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
+def _compare_entry(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
     """Compare the leader's entry before the pushed ones with the log, by index and term; DLedger
     compares whole entries. SUCCESS: the log has it."""
     index, term = request.pre_log_index, request.pre_log_term
@@ -103,10 +103,10 @@ def _has_entry(member: MemberState, index: int, term: int) -> bool:
     return index < member.log.base.index or member.log.term_at(index) == term
 
 
-def _truncate(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
+def _truncate_after(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
     """Take the leader's entry at its index, and remove later entries that the leader lacks."""
     entry, log = request.entry, member.log
-    if entry is None or not fits([entry], entry.index, member.term):
+    if entry is None or not are_consecutive([entry], entry.index, member.term):
         return RaftResponseCode.UNEXPECTED_ARGUMENT
     before = log.term_at(entry.index - 1)
     if not _may_place_at(member, request, entry.index) or (
@@ -158,7 +158,7 @@ def _append(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
     5.3).
     """
     entries = request.entries
-    if not entries or not fits(entries, entries[0].index, member.term):
+    if not entries or not are_consecutive(entries, entries[0].index, member.term):
         return RaftResponseCode.UNEXPECTED_ARGUMENT
     if not _may_place_at(member, request, entries[0].index):
         return RaftResponseCode.INCONSISTENT_STATE
@@ -192,19 +192,19 @@ def _remove_from(member: MemberState, index: int) -> bool:
     return True
 
 
-def _commit(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
+def _commit_up_to(member: MemberState, request: PushEntryRequest) -> RaftResponseCode:
     """Commit entries up to the leader's commit index, after a comparison: a restarted process has
     forgotten which entries it compared."""
     if request.pre_log_index is None or request.pre_log_term is None:
         return RaftResponseCode.SUCCESS
-    return _compare(member, request)
+    return _compare_entry(member, request)
 
 
 _HANDLERS = {
-    PushType.COMPARE: _compare,
-    PushType.TRUNCATE: _truncate,
+    PushType.COMPARE: _compare_entry,
+    PushType.TRUNCATE: _truncate_after,
     PushType.APPEND: _append,
-    PushType.COMMIT: _commit,
+    PushType.COMMIT: _commit_up_to,
 }
 
 
@@ -223,6 +223,6 @@ def on_install(
             code = RaftResponseCode.UNEXPECTED_ARGUMENT
         else:
             if base.index > member.committed:
-                member.install(base, request.data)
+                member.install_snapshot(base, request.data)
             member.matched = max(member.matched, base.index)
     return InstallSnapshotResponse(code=code, group=request.group, term=member.term)

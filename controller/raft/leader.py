@@ -114,7 +114,7 @@ class LeaderTerm:
         self._commit_majority()
 
     @property
-    def ready(self) -> bool:
+    def has_committed(self) -> bool:
         """Whether an entry of this term is committed, and with it all earlier entries."""
         return self.member.committed >= self.first_index
 
@@ -164,7 +164,7 @@ class LeaderTerm:
         before = member.committed
         if index <= before or not self.may_commit(index):
             return
-        member.commit(index)
+        member.commit_up_to(index)
         for number in range(before + 1, index + 1):
             pending = self._pending.pop(number, None)
             entry = member.log.get(number)
@@ -188,9 +188,9 @@ class LeaderTerm:
                     now_ms + self.member.options.heart_beat_time_interval_ms
                 )
                 request = HeartBeatRequest(**self._common_fields(progress.peer_id))
-                self.member.call(progress.peer_id, request, now_ms)
+                self.member.call_peer(progress.peer_id, request, now_ms)
         self._expire_pending(now_ms)
-        self.push(now_ms)
+        self.push_due(now_ms)
 
     def is_cut_off(self, now_ms: int) -> bool:
         """Whether no majority, this member included, answered heartbeats sent in the last
@@ -237,20 +237,20 @@ class LeaderTerm:
 
     # Pushes
 
-    def push(self, now_ms: int) -> None:
+    def push_due(self, now_ms: int) -> None:
         """Send each follower its next due push, unless one is in progress or a pause is."""
         limit_ms = self.member.options.max_push_time_out_ms + self.member.patience_ms
         for progress in self.peers.values():
             if progress.call is not None:
                 if now_ms - progress.sent_ms <= limit_ms:
                     continue
-                self.member.forget(progress.call)
+                self.member.forget_call(progress.call)
                 progress.call = None
             if now_ms < progress.wait_until_ms:
                 continue
             request = self._next_request(progress, now_ms)
             if request is not None:
-                progress.call = self.member.call(progress.peer_id, request, now_ms)
+                progress.call = self.member.call_peer(progress.peer_id, request, now_ms)
                 progress.sent_ms = now_ms
 
     def _common_fields(self, peer_id: str) -> dict[str, Any]:
@@ -301,7 +301,7 @@ class LeaderTerm:
         log = self.member.log
         values: dict[str, Any] = self._common_fields(progress.peer_id)
         if kind is PushType.APPEND:
-            entries = log.slice(first, ENTRIES_PER_PUSH_MAX, BYTES_PER_PUSH_MAX)
+            entries = log.entries_from(first, ENTRIES_PER_PUSH_MAX, BYTES_PER_PUSH_MAX)
             if len(entries) > 1:
                 values["batch_entry"] = tuple(entries)
             else:
@@ -419,7 +419,7 @@ class LeaderTerm:
 
     # Transfer
 
-    def lag(self, peer_id: str) -> int:
+    def entries_behind(self, peer_id: str) -> int:
         """Return the number of entries that a follower lacks, as known here: it may have more."""
         return self.member.log.end - self.peers[peer_id].match
 

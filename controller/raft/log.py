@@ -59,7 +59,7 @@ class Log:
     def __init__(self, base: Base | None = None, entries: Iterable[Entry] = ()) -> None:
         self.base = base if base is not None else Base()
         self._entries: list[Entry] = []
-        self.extend(entries)
+        self.append_entries(entries)
 
     @property
     def begin(self) -> int:
@@ -111,7 +111,7 @@ class Log:
             limit -= 1
         return None
 
-    def slice(self, first: int, count_max: int, bytes_max: int) -> list[Entry]:
+    def entries_from(self, first: int, count_max: int, bytes_max: int) -> list[Entry]:
         """Return consecutive entries from index `first`, at most `count_max` with `bytes_max` bytes
         (of `Entry.size`), but the first one even if it is larger; [] after the end."""
         at = first - self.base.index - 1
@@ -125,7 +125,7 @@ class Log:
             found.append(entry)
         return found
 
-    def upto(self, last: int, above: int) -> tuple[Entry, ...]:
+    def entries_between(self, last: int, above: int) -> tuple[Entry, ...]:
         """Return the entries with indexes from `above` + 1 to `last`, inclusive, in order."""
         start = above - self.base.index
         return tuple(self._entries[start : last - self.base.index])
@@ -143,10 +143,10 @@ class Log:
         return Base(index, entry.term, entry.pos + entry.size)
 
     def next_entry(self, term: int, body: bytes) -> Entry:
-        """Make the entry that `extend` can append next; appends nothing."""
+        """Make the entry that `append_entries` can append next; appends nothing."""
         return Entry(self.end + 1, term, self.end_pos, body)
 
-    def extend(self, entries: Iterable[Entry]) -> None:
+    def append_entries(self, entries: Iterable[Entry]) -> None:
         """Append entries that continue the log: each index by 1, and no lower term."""
         for entry in entries:
             assert entry.index == self.end + 1, f"entry {entry.index} after {self.end}"
@@ -159,20 +159,20 @@ class Log:
         assert 0 <= at < len(self._entries), f"nothing to cut at {index}"
         del self._entries[at:]
 
-    def compact(self, index: int) -> None:
+    def remove_up_to(self, index: int) -> None:
         """Remove all entries up to `index`, inclusive, which a snapshot contains: that entry
         becomes the base."""
         base = self.base_at(index)
         del self._entries[: index - self.base.index]
         self.base = base
 
-    def reset(self, base: Base) -> None:
+    def restart_after(self, base: Base) -> None:
         """Remove all entries: the log continues after `base`."""
         self.base = base
         self._entries.clear()
 
 
-def fits(entries: Sequence[Entry], first: int, term: int) -> bool:
+def are_consecutive(entries: Sequence[Entry], first: int, term: int) -> bool:
     """Whether another member's entries have consecutive indexes from `first`, and terms that never
     decrease and never exceed `term`."""
     last_term = -1

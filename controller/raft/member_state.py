@@ -100,7 +100,7 @@ class MemberState:
         self.sync_ms = 0
         """Duration of a sync here in ms, as the driver measured."""
         self.actions: list[Action] = []
-        """Actions to perform, in order; `Raft.take` removes them."""
+        """Actions to perform, in order; `Raft.take_actions` removes them."""
         self._calls: dict[int, Waiting] = {}
         self._next_call = 0
         self._snapshot_asked = -1
@@ -144,7 +144,7 @@ class MemberState:
 
     def append(self, entries: tuple[Entry, ...]) -> None:
         """Append entries to the log in memory, and request their durable write."""
-        self.log.extend(entries)
+        self.log.append_entries(entries)
         last = self.actions[-1] if self.actions else None
         if isinstance(last, AppendEntries):
             self.actions[-1] = AppendEntries(last.entries + entries)
@@ -159,12 +159,12 @@ class MemberState:
         self.log.truncate_from(index)
         self.actions.append(TruncateFrom(index))
 
-    def commit(self, index: int) -> None:
+    def commit_up_to(self, index: int) -> None:
         """Raise the index of the newest committed entry to `index`, never lower it, and request the
         application of the entries."""
         if index <= self.committed:
             return
-        entries = self.log.upto(index, self.committed)
+        entries = self.log.entries_between(index, self.committed)
         assert entries and entries[-1].index == index, "an unknown entry is committed"
         self.committed = index
         self.actions.append(Apply(entries))
@@ -173,7 +173,7 @@ class MemberState:
         """Add a TakeSnapshot if `snapshot_threshold` entries, or more than LOG_BYTES_MAX bytes,
         were committed since the last request or installed snapshot.
 
-        Call it after `commit` and the Settle actions of its entries.
+        Call it after `commit_up_to` and the Settle actions of its entries.
         """
         since, log = self._snapshot_asked, self.log
         if self.committed <= since:
@@ -203,11 +203,11 @@ class MemberState:
         kept = max(self.log.base.index, index - self.options.snapshot_keep)
         while kept < index - 1 and snapshot.base.pos - self.log.base_at(kept).pos > LOG_BYTES_MAX:
             kept += 1
-        self.log.compact(kept)
+        self.log.remove_up_to(kept)
         self._save_snapshot(snapshot)
         return True
 
-    def install(self, base: Base, data: bytes) -> None:
+    def install_snapshot(self, base: Base, data: bytes) -> None:
         """Install a leader's snapshot of all entries up to `base`, which must be ahead of
         `committed`.
 
@@ -215,9 +215,9 @@ class MemberState:
         """
         assert base.index > self.committed, "an older snapshot is installed"
         if self.log.term_at(base.index) == base.term:
-            self.log.compact(base.index)
+            self.log.remove_up_to(base.index)
         else:
-            self.log.reset(base)
+            self.log.restart_after(base)
         self._save_snapshot(Snapshot(base, data))
         self.committed = self._snapshot_asked = base.index
         self.actions.append(LoadSnapshot(base.index, data))
@@ -229,7 +229,7 @@ class MemberState:
 
     # Calls
 
-    def call(self, peer_id: str, message: RaftMessage, now_ms: int) -> int:
+    def call_peer(self, peer_id: str, message: RaftMessage, now_ms: int) -> int:
         """Add the Call action that sends a request to a peer; return the call's number."""
         call = self._next_call
         self._next_call += 1
@@ -237,7 +237,7 @@ class MemberState:
         self.actions.append(Call(peer_id, call, message))
         return call
 
-    def answered(self, peer_id: str, call: int) -> Waiting | None:
+    def take_call(self, peer_id: str, call: int) -> Waiting | None:
         """Remove and return the call that was answered; None if it was answered or forgotten
         before, or went to another peer."""
         waiting = self._calls.get(call)
@@ -246,7 +246,7 @@ class MemberState:
         del self._calls[call]
         return waiting
 
-    def forget(self, call: int) -> None:
+    def forget_call(self, call: int) -> None:
         """Forget the call with this number, so that its answer is ignored."""
         self._calls.pop(call, None)
 

@@ -87,7 +87,7 @@ _AFTER_CRC = 12
 _RECORD_AFTER_CRC = 8
 
 Durable = SaveTerm | AppendEntries | TruncateFrom | SaveSnapshot
-"""An action that `RaftStorage.do` performs."""
+"""An action that `RaftStorage.perform_actions` performs."""
 DURABLE = (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot)
 """The same for `isinstance`."""
 
@@ -150,7 +150,7 @@ class RaftStorage:
             raise StoreError(
                 f"{self._path(CURRENT_TERM)} has term {term}, but the log has later ones"
             )
-        if snapshot is not None and not self._agrees(log, snapshot):
+        if snapshot is not None and not self._continues(log, snapshot):
             log, is_clean = Log(snapshot.base), False
         self._base, self._entries = log.base, list(log.entries())
         if not is_clean:
@@ -164,7 +164,7 @@ class RaftStorage:
         self._sync_all()
         return Restored(term, vote, log, snapshot, is_new=not has_term)
 
-    def do(self, actions: Sequence[Durable]) -> None:
+    def perform_actions(self, actions: Sequence[Durable]) -> None:
         """Perform durable actions in order, with as few syncs as possible.
 
         Term and vote are written once, with the last values, before the entries of that term.
@@ -359,7 +359,7 @@ class RaftStorage:
             raise StoreError(f"{path} is damaged: its checksum does not fit")
         return Base(index, term, pos), size
 
-    def _agrees(self, log: Log, snapshot: Snapshot) -> bool:
+    def _continues(self, log: Log, snapshot: Snapshot) -> bool:
         """Whether the log continues from the snapshot; if not, the snapshot replaced it."""
         return log.term_at(snapshot.base.index) == snapshot.base.term
 
@@ -399,7 +399,7 @@ class RaftStorage:
         while (entry := _entry_at(data, at)) is not None:
             if entry.index != log.end + 1 or entry.term < log.end_term:
                 raise StoreError(f"{path} is damaged: entry {entry.index} at byte {at}")
-            log.extend([entry])
+            log.append_entries([entry])
             at += entry.size
         if at < max(made_end, _durable_end(data, at)):
             raise StoreError(f"{path} is damaged: entry {log.end + 1} at byte {at}")

@@ -27,7 +27,7 @@ def replace_with_new(files: Files, path: str, suffix: str = TEMPORARY) -> None:
     files.rename(target + suffix, target)
 
 
-def set_aside(files: Files, path: str, backup: str) -> None:
+def move_to_backup(files: Files, path: str, backup: str) -> None:
     """Give the file at `path` the name `backup`, in place of an old backup, so that `path` is free;
     if either is a link, copy its content to `backup` instead, and the file stays. The names are
     durable after `sync_names`. Raises OSError."""

@@ -43,7 +43,7 @@ def digest_of(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=16).hexdigest().encode()
 
 
-def change(
+def encode_change(
     members: Mapping[str, Any],
     put: Mapping[str, Sequence[bytes]],
     removed: Mapping[str, Sequence[str]],
@@ -65,10 +65,11 @@ def change(
     return b"{%s}" % b",".join(parts)
 
 
-def apply(value: Any, change: Any) -> Any:
-    """The value of a config file after `change`, a parsed text of the function `change`. The result
-    is a new dict, but its tables are changed in place in `value`; rows that are missing are removed
-    without an error. Raises ValueError if the change does not fit the value."""
+def apply_change(value: Any, change: Any) -> Any:
+    """The value of a config file after `encode_change`, a parsed text of the function
+    `encode_change`. The result is a new dict, but its tables are changed in place in `value`; rows
+    that are missing are removed without an error. Raises ValueError if the change does not fit the
+    value."""
     try:
         result = {**value, **change["set"]}
         for name in change.get("absent", ()):
@@ -110,12 +111,13 @@ class Changes:
         `_end`."""
 
     def may_append(self, size: int) -> bool:
-        """Whether `append` may be called with changes of `size` bytes. False before `begin`, after
-        `require_full_save` or a failed `append`, and when saving the whole config file is cheaper.
+        """Whether `append` may be called with changes of `size` bytes. False before
+        `note_durable_file`, after `require_full_save` or a failed `append`, and when saving the
+        whole config file is cheaper.
         """
         return bool(self._digest) and self.size + size <= self._limit
 
-    def begin(self, text_size: int, digest: bytes) -> None:
+    def note_durable_file(self, text_size: int, digest: bytes) -> None:
         """Note that the config file is durable with a content of `text_size` bytes and this
         `digest_of`; earlier changes are void, and new ones may be appended. Touches no file."""
         self._digest = digest
@@ -123,8 +125,8 @@ class Changes:
         self.size = 0
 
     def require_full_save(self) -> None:
-        """Let `may_append` return False until the next `begin`: the config file must be written
-        whole."""
+        """Let `may_append` return False until the next `note_durable_file`: the config file must be
+        written whole."""
         self._digest = b""
 
     def remove(self) -> None:
@@ -138,8 +140,9 @@ class Changes:
         self._said_of = b""
 
     def append(self, changes: Sequence[bytes]) -> None:
-        """Append texts of `change`, durably on return. Raises OSError, and then no changes can be
-        appended until `begin`. Without `begin` a programmer error; `may_append` must be True."""
+        """Append texts of `encode_change`, durably on return. Raises OSError, and then no changes
+        can be appended until `note_durable_file`. Without `note_durable_file` a programmer error;
+        `may_append` must be True."""
         assert self._digest, "changes of an unknown file"
         files, digest, first = self._files, self._digest, self.size == 0
         self._digest = b""

@@ -20,7 +20,7 @@ from typing import Any
 from turbopump.engine import fastjson
 from turbopump.engine.disk import atomic_replace
 from turbopump.engine.disk.atomic_replace import TEMPORARY
-from turbopump.engine.disk.config_changes import Changes, apply, digest_of
+from turbopump.engine.disk.config_changes import Changes, apply_change, digest_of
 from turbopump.engine.disk.files import Files, sync_parent_folders
 from turbopump.engine.types import StoreError
 
@@ -110,9 +110,9 @@ class ConfigFiles:
             if candidate == name:
                 self._latest.add(name)
                 if not changed:
-                    changes.begin(len(text), digest_of(text))
+                    changes.note_durable_file(len(text), digest_of(text))
             else:
-                self._set_damaged_aside(name)
+                self._rename_damaged(name)
             self._make_read_durable(path, changes)
             return value
         if len(empty) > 1:
@@ -160,10 +160,10 @@ class ConfigFiles:
             if name in self._private and files.resolve(path) != path:
                 # The backup of a link is a copy, which is written beside it.
                 files.create_private(files.resolve(path + BACKUP) + TEMPORARY)
-            atomic_replace.set_aside(files, path, path + BACKUP)
+            atomic_replace.move_to_backup(files, path, path + BACKUP)
         atomic_replace.replace_with_new(files, path)
         atomic_replace.sync_names(files, path)
-        changes.begin(size, digest.hexdigest().encode())
+        changes.note_durable_file(size, digest.hexdigest().encode())
         changes.remove()
 
     def may_append(self, name: str, size: int) -> bool:
@@ -172,8 +172,8 @@ class ConfigFiles:
         return self._changes_of(name).may_append(size)
 
     def append(self, name: str, changes: Sequence[bytes]) -> None:
-        """Append texts of `config_changes.change` to the changes of a file, durably on return; only
-        after `may_append`. Raises OSError, and then the file must be saved whole."""
+        """Append texts of `config_changes.encode_change` to the changes of a file, durably on
+        return; only after `may_append`. Raises OSError, and then the file must be saved whole."""
         self._changes_of(name).append(changes)
 
     def has_changes(self, name: str) -> bool:
@@ -192,7 +192,7 @@ class ConfigFiles:
         try:
             changed = changes.read(digest_of(text))
             for one in changed:
-                value = apply(value, one)
+                value = apply_change(value, one)
         except (OSError, ValueError) as error:
             raise StoreError(f"{changes.path} cannot be read: {error}") from error
         return value, bool(changed)
@@ -218,7 +218,7 @@ class ConfigFiles:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise StoreError(f"{path} cannot be made durable: {error}") from error
 
-    def _set_damaged_aside(self, name: str) -> None:
+    def _rename_damaged(self, name: str) -> None:
         """Rename a damaged file, whose backup was read: the next save must not make
         it the backup."""
         path = f"{self._folder}/{name}"

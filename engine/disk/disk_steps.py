@@ -38,16 +38,16 @@ def no_work() -> None:
     change."""
 
 
-def removal(files: Files, path: str, folder: str) -> Work:
+def removal_work(files: Files, path: str, folder: str) -> Work:
     """Return the work that removes the file `path` and syncs its folder, which is `folder`, so that
     each removal is durable before the next: a crash in between must not leave a hole. The file must
     exist."""
 
-    def work() -> None:
+    def remove_and_sync() -> None:
         files.remove(path)
         files.sync_folder(folder)
 
-    return work
+    return remove_and_sync
 
 
 def run_to_end(steps: Steps) -> None:

@@ -40,7 +40,7 @@ ABANDONED: list[DiskThreads] = []
 `os._exit`."""
 
 
-def give_way() -> None:
+def pause_if_long() -> None:
     """Sleep for PAUSE_S if this disk thread has worked for RUN_S, to give the interpreter to the
     loop's thread: call it between two pieces of long Python work. No-op on other threads."""
     since = getattr(_disk_thread, "since", None)
@@ -52,7 +52,7 @@ def give_way() -> None:
 class Job(Protocol):
     """A piece of work that was handed to a `Disk`."""
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         """Block until the work ran, and call `done` on this thread if it was not called yet."""
 
 
@@ -74,7 +74,7 @@ class Disk(Protocol):
 class _FinishedJob:
     """A job whose work has run and reported."""
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         return
 
 
@@ -112,20 +112,22 @@ class DiskLane:
     ) -> None:
         """Submit work as `Disk.submit` does, to `disk` if given, else to the lane's disk. Calling
         while `busy` is a programmer error."""
-        self._run(lambda free: (disk or self._disk).submit(work, free), done)
+        self._run_job(lambda free: (disk or self._disk).submit(work, free), done)
 
-    def _run(self, begin: Callable[[Callable[[T], None]], Job], done: Callable[[T], None]) -> None:
+    def _run_job(
+        self, begin: Callable[[Callable[[T], None]], Job], done: Callable[[T], None]
+    ) -> None:
         """Mark the lane busy until the job that `begin` starts has reported; then call `done` with
         its result."""
         assert not self.busy, "two pieces of work in one lane"
 
-        def free(result: T) -> None:
+        def free_lane(result: T) -> None:
             self.busy = False
             self._job = None
             done(result)
 
         self.busy = True
-        job = begin(free)
+        job = begin(free_lane)
         # An inline disk is done by now, and `done` may even have begun the next work.
         if self.busy and self._job is None:
             self._job = job
@@ -140,19 +142,19 @@ class DiskLane:
         Calling while `busy` is a programmer error."""
         disk = self._disk
         if isinstance(disk, DiskThreads) and len(ranges) == 1:
-            self._run(lambda free: disk.sync(*ranges[0], free), done)
+            self._run_job(lambda free: disk.sync(*ranges[0], free), done)
             return
 
-        def work() -> None:
+        def sync_ranges() -> None:
             for mapped, start, stop in ranges:
                 mapped.sync(start, stop)
 
-        self.submit(work, done)
+        self.submit(sync_ranges, done)
 
-    def finish(self) -> None:
+    def wait_until_idle(self) -> None:
         """Block until the work under way, if any, has run, and call its `done` on this thread."""
         if self._job is not None:
-            self._job.finish()
+            self._job.wait_and_report()
 
 
 class _ThreadJob:
@@ -179,13 +181,13 @@ class _ThreadJob:
             self._result = OSError(f"{type(error).__name__}: {error}")
         self._ran.release()
 
-    def finish(self) -> None:
-        """Block until the work ran, then `deliver`."""
+    def wait_and_report(self) -> None:
+        """Block until the work ran, then `report_result`."""
         with self._ran:
             pass
-        self.deliver()
+        self.report_result()
 
-    def deliver(self) -> None:
+    def report_result(self) -> None:
         """Call `done` with the result of the work, unless it was called before."""
         done, self._done = self._done, None
         if done is not None:
@@ -206,14 +208,14 @@ class _SyncJob:
         """Call `done` if the native thread has ended the sync; does not wait."""
         failed = self._syncer.take()
         if failed is not None:
-            self._deliver(failed)
+            self._report_result(failed)
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         """Block until the native thread has ended the sync, and call `done`."""
         if self._done is not None:
-            self._deliver(self._syncer.wait())
+            self._report_result(self._syncer.wait())
 
-    def _deliver(self, failed: int) -> None:
+    def _report_result(self, failed: int) -> None:
         """Call `done` once, with an OSError for the errno `failed`, or None if that is 0."""
         done, self._done = self._done, None
         if done is not None:
@@ -339,42 +341,43 @@ class DiskThreads:
         elif self._syncer is not None:
             self._syncer.take()  # a finished wait leaves its event in the descriptor
 
-    def hand_over(self) -> None:
-        """Stop watching the native thread on the loop, so that another thread may call `finish` or
-        `close`. Loop thread only, and no work may be submitted afterwards."""
+    def stop_watching(self) -> None:
+        """Stop watching the native thread on the loop, so that another thread may call
+        `wait_and_report` or `close`. Loop thread only, and no work may be submitted afterwards."""
         if self._syncer is not None:
             self._loop.remove_reader(self._syncer.descriptor)
 
-    def finish(self) -> None:
+    def wait_until_idle(self) -> None:
         """Block until all work has reported, including work that a `done` submits; each `done` is
         called on this thread. May run on any thread, while no other thread uses this object."""
         while self._pending:
-            next(iter(self._pending)).finish()
+            next(iter(self._pending)).wait_and_report()
 
-    def abandon(self) -> None:
+    def abandon_threads(self) -> None:
         """Give up the threads, because some work does not return; does not wait, and adds this
         object to ABANDONED. The threads end with the process, which must end by `os._exit`."""
-        self.hand_over()
+        self.stop_watching()
         self._abandoned = True
         ABANDONED.append(self)
 
     async def close_within(self, seconds: float) -> bool:
         """Wait up to `seconds` for all work while the loop runs, then `close`, and return True. If
-        some work did not report, `abandon`, and return False."""
+        some work did not report, `abandon_threads`, and return False."""
         until = time.monotonic() + seconds
         while self._pending and time.monotonic() < until:
             await asyncio.sleep(LOOK_S)
         if self._pending:
-            self.abandon()
+            self.abandon_threads()
             return False
         self.close()
         return True
 
     def close(self) -> None:
-        """Block until all work has reported and all threads have ended; no-op after `abandon`."""
+        """Block until all work has reported and all threads have ended; no-op after
+        `abandon_threads`."""
         if self._abandoned:
             return
-        self.finish()
+        self.wait_until_idle()
         if self._syncer is not None:
             self._loop.remove_reader(self._syncer.descriptor)
             self._syncer.close()
@@ -396,7 +399,7 @@ class DiskThreads:
             while job is not None:
                 job.run()
                 try:
-                    self._post(job.deliver)
+                    self._post(job.report_result)
                 except RuntimeError:
                     pass  # the loop is closed: close() delivers the remaining results
                 job = self._next_job(worker)
@@ -423,7 +426,7 @@ class LastThread:
         self._error: BaseException | None = None
         threading.Thread(target=self._run, name="last", daemon=True).start()
 
-    def result(self) -> None:
+    def raise_failure(self) -> None:
         """Raise the exception that the work raised, if any. Call it only after `ended`: it does not
         wait."""
         if self._error is not None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from turbopump.engine import fastjson
-from turbopump.engine.disk.flush import give_way
+from turbopump.engine.disk.flush import pause_if_long
 from turbopump.engine.json_steps import Rows
 
 PIECE_ROWS: Final = 64
@@ -32,7 +32,7 @@ class Row(Protocol):
 
     def row(self) -> bytes:
         """The text `"name":{...}` of the row with its name, indented as in a pretty text whose
-        object has the table as a member (fastjson.row at depth 2)."""
+        object has the table as a member (fastjson.encode_member at depth 2)."""
 
 
 R = TypeVar("R", bound=Row)
@@ -133,10 +133,10 @@ def text_of(members: Mapping[str, Any]) -> Iterator[bytes]:
     for name in sorted(name for name, value in members.items() if value is not None):
         value = members[name]
         if isinstance(value, TableSnapshot):
-            yield lead + fastjson.row(name, {}, 1)[:-1]  # up to its opening brace
+            yield lead + fastjson.encode_member(name, {}, 1)[:-1]  # up to its opening brace
             yield from _table_pieces(value)
         else:
-            yield lead + fastjson.row(name, value, 1)
+            yield lead + fastjson.encode_member(name, value, 1)
         lead = b",\n\t"
     yield b"\n}" if lead.startswith(b",") else b"{}"
 
@@ -145,7 +145,7 @@ def _table_pieces(table: TableSnapshot) -> Iterator[bytes]:
     """The pretty text of the rows of a table and the closing brace, in pieces."""
     names, rows, together = table.names, table.rows, table.together
     for at in range(0, len(names), together):
-        give_way()
+        pause_if_long()
         lead = b",\n\t\t" if at else b"\n\t\t"
         yield lead + b",\n\t\t".join([rows[one].row() for one in names[at : at + together]])
     yield b"\n\t}" if names else b"}"
@@ -155,6 +155,6 @@ def row_texts(names: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
     """The rows of these names, in this order, as pieces of compact text for json_steps.Rows. Raises
     KeyError for a name without a row."""
     for at in range(0, len(names), PIECE_ROWS):
-        give_way()
+        pause_if_long()
         written = b",".join([rows[one].row() for one in names[at : at + PIECE_ROWS]])
-        yield fastjson.compact(written).decode()
+        yield fastjson.strip_layout(written).decode()

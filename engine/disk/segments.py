@@ -15,7 +15,8 @@ from turbopump.pyx.region import Region
 NAME_DIGITS = 20
 """Number of decimal digits of a file's name."""
 RESERVE_STEP = 64 << 10
-"""Bytes for which `reserve` reserves blocks ahead, in files that are written little by little."""
+"""Bytes for which `reserve_blocks` reserves blocks ahead, in files that are written little by
+little."""
 CLEAR_PIECE = 64 << 10
 """Bytes of a piece of `clear_tail`: pieces that are zeros already are not written."""
 
@@ -100,7 +101,7 @@ class MappingPool:
         self._close_down_to_limit()
         self._mapped[mapped.path] = (mapped, may_close)
 
-    def drop(self, path: str) -> None:
+    def close_removed(self, path: str) -> None:
         """Close the mapping of a file that is being removed, without asking; no-op if the file is
         not mapped. The file stays."""
         entry = self._mapped.pop(path, None)
@@ -150,7 +151,7 @@ class Segments:
         self.count = 0
         """Number of files."""
         self.reserved = 0
-        """Byte of the row before which `reserve` has reserved blocks of the last file."""
+        """Byte of the row before which `reserve_blocks` has reserved blocks of the last file."""
 
     @property
     def end(self) -> int:
@@ -158,12 +159,12 @@ class Segments:
         return self.first + self.count * self.file_size
 
     @property
-    def last(self) -> int:
+    def last_file_start(self) -> int:
         """First byte of the last file. Calling without files is a programmer error."""
         assert self.count > 0, "no files"
         return self.end - self.file_size
 
-    def starts(self) -> range:
+    def file_starts(self) -> range:
         """First byte of each file, ascending."""
         return range(self.first, self.end, self.file_size)
 
@@ -213,17 +214,17 @@ class Segments:
             self.count += 1
         return found[self.count :]
 
-    def mapped(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
+    def mapped_file(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
         """The mapping of the existing file that starts at byte `start`; `may_close` as for
         `MappingPool.get`. Raises OSError."""
         assert self.first <= start < self.first + self.count * self.file_size, "no such file"
         return self.pool.get(f"{self.folder}/{start:0{NAME_DIGITS}d}", may_close)
 
-    def region(self, start: int) -> Region:
+    def file_region(self, start: int) -> Region:
         """The memory of the existing file that starts at byte `start`. Raises OSError."""
-        return self.mapped(start).region
+        return self.mapped_file(start).region
 
-    def adopt(
+    def adopt_file(
         self, start: int, mapped: MappedFile, may_close: Callable[[], bool] | None = None
     ) -> None:
         """Add a file that was just created and mapped at the end of the row, or as its first file;
@@ -240,10 +241,10 @@ class Segments:
         """Create the next file, which begins at byte `start`, sparse but for its first `reserved`
         bytes, and add it; its name is not yet durable. Raises OSError."""
         mapped = self.pool.files.create(self.path(start), self.file_size, reserved)
-        self.adopt(start, mapped, may_close)
+        self.adopt_file(start, mapped, may_close)
         return mapped
 
-    def reserve(self, at: int, size: int) -> None:
+    def reserve_blocks(self, at: int, size: int) -> None:
         """Give the `size` bytes from byte `at` on blocks before they are written, with RESERVE_STEP
         bytes more; no-op for reserved bytes. All lie in the last file. Raises OSError (disk full),
         and can then be called again."""
@@ -251,7 +252,7 @@ class Segments:
         if at + size > self.reserved or at < self.reserved - RESERVE_STEP:
             position = at - start
             end = min(self.file_size, position + size + RESERVE_STEP)
-            self.mapped(start).reserve(position, end)
+            self.mapped_file(start).reserve(position, end)
             self.reserved = start + end
 
     def forget_first(self) -> str:
@@ -259,7 +260,7 @@ class Segments:
         to remove."""
         assert self.count > 0, "no files"
         path = self.path(self.first)
-        self.pool.drop(path)
+        self.pool.close_removed(path)
         self.first += self.file_size
         self.count -= 1
         return path
@@ -267,8 +268,8 @@ class Segments:
     def forget_last(self) -> str:
         """Take the last file out of the row and close its mapping; returns its path for the caller
         to remove. A row without files begins at 0."""
-        path = self.path(self.last)
-        self.pool.drop(path)
+        path = self.path(self.last_file_start)
+        self.pool.close_removed(path)
         self.count -= 1
         if self.count == 0:
             self.first = 0  # an empty row must not look as if age had removed its files

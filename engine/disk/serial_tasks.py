@@ -41,10 +41,10 @@ class SerialTasks:
         """Queue a step, without waiting: when its turn comes, maybe inside this call, `begin` is
         called on the loop thread and returns the work, a disk thread runs it, and `done` receives
         the error or None on the loop thread."""
-        self._waiting.append(lambda: self._lane.submit(begin(), partial(self._report, done)))
+        self._waiting.append(lambda: self._lane.submit(begin(), partial(self._report_result, done)))
         self._begin_next()
 
-    def run(self, steps: Steps, done: Callable[[OSError | StoreError | None], None]) -> None:
+    def run_steps(self, steps: Steps, done: Callable[[OSError | StoreError | None], None]) -> None:
         """Queue steps of several pieces, with no other step between them, without waiting; `done`
         receives the error that the steps raised, or None, on the loop thread."""
 
@@ -55,11 +55,11 @@ class SerialTasks:
         self._waiting.append(begin)
         self._begin_next()
 
-    def finish(self) -> None:
+    def wait_until_idle(self) -> None:
         """Block until every queued step has reported, also steps that are queued meanwhile: before
         the same files are changed elsewhere. Each `done` is called on this thread."""
         while self.busy:
-            self._lane.finish()
+            self._lane.wait_until_idle()
             self._begin_next()
 
     def _begin_next(self) -> None:
@@ -92,7 +92,7 @@ class SerialTasks:
         done(found)
         self._begin_next()
 
-    def _report(self, done: Done, result: OSError | None) -> None:
+    def _report_result(self, done: Done, result: OSError | None) -> None:
         """Call `done` with the result of a step, then begin the next step."""
         done(result)
         self._begin_next()

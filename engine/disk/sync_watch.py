@@ -35,11 +35,11 @@ class SyncWatch:
         self._took_ms = self._bytes = 0
         self._returned = self._seen = 0
 
-    def begin(self, size: int) -> None:
+    def begin_sync(self, size: int) -> None:
         """Begin to time, at 0 ms, a sync or several successive syncs of `size` bytes together."""
         self._took_ms, self._bytes = 0, size
 
-    def returned(self) -> None:
+    def note_sync_ended(self) -> None:
         """Note, on any thread, that a sync of several has ended and the next sync begins, which has
         the whole time limit again."""
         self._returned += 1

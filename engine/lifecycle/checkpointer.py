@@ -87,7 +87,7 @@ class Checkpointer:
         if self._lane.busy and self.failed is None:
             late = self._watch.add_elapsed(passed_ms)
             if late is not None:
-                self._fail(late)
+                self._record_failure(late)
         interval_ms = self._config.flush_interval_consume_queue_ms
         if steady_ms - self._last_ms < interval_ms and not self._requested:
             return
@@ -109,24 +109,24 @@ class Checkpointer:
         elif self._has_progress():
             self._lane.submit(*self._begin_save(log_timestamp_ms))
 
-    def request(self) -> None:
+    def request_round(self) -> None:
         """Let the next tick begin a round that syncs the dirty queues."""
         self._requested = True
 
-    def finish(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
+    def sync_and_save(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
         """Wait for a round under way, then make queues and index durable and save the checkpoint,
         on this thread; the log must be durable already. `log_timestamp_ms`: store time of its last
         record, 0: as before. With `last`, at a close, the current index file counts as finished.
         Raises OSError."""
-        self._lane.finish()
-        run_to_end(self.finishing(log_timestamp_ms, last=last))
+        self._lane.wait_until_idle()
+        run_to_end(self.sync_and_save_steps(log_timestamp_ms, last=last))
 
-    def finishing(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
-        """Steps that do the work of `finish` without waiting for a round: none may be under way or
-        begin. They raise OSError."""
+    def sync_and_save_steps(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
+        """Steps that do the work of `sync_and_save` without waiting for a round: none may be under
+        way or begin. They raise OSError."""
         assert not self._lane.busy, "a round is under way"
         if last and self._index is not None:
-            self._index.finish()
+            self._index.roll_current_file()
         for begin in (
             partial(self._begin_round, last=last),
             partial(self._begin_save, log_timestamp_ms),
@@ -143,7 +143,7 @@ class Checkpointer:
         if self.failed is not None:
             raise self.failed
 
-    def lower(self, index_files: int, cuts_queues: bool) -> None:
+    def lower_checkpoint(self, index_files: int, cuts_queues: bool) -> None:
         """Lower the checkpoint, durably on return, before a recovery changes the first byte: of
         `index_files` kept index files the last will be written again and no longer counts as
         durable; nor do, in RocketMQ's numbers and with `cuts_queues`, queues whose units are to be
@@ -192,10 +192,10 @@ class Checkpointer:
         caller of `suspend_rounds` works."""
         return not self._lane.busy and not self.rounds_are_suspended
 
-    def reserve(self, reserved: bool) -> None:
-        """`reserve(True)`: begin no round, and call no `ready` of `suspend_rounds`, because the log
-        is about to be cut; does not wait for a round under way. `reserve(False)`: end that, and
-        call the waiting `ready`."""
+    def block_rounds(self, reserved: bool) -> None:
+        """`block_rounds(True)`: begin no round, and call no `ready` of `suspend_rounds`, because
+        the log is about to be cut; does not wait for a round under way. `block_rounds(False)`: end
+        that, and call the waiting `ready`."""
         self._reserved = reserved
         if not reserved and not self._lane.busy:
             self._call_ready()
@@ -232,11 +232,11 @@ class Checkpointer:
             self.durable_end = LogOffset(min(self.durable_end, start))
             checkpoints.save(self._files, self._config.root, self.checkpoint)
 
-    def cutting(self, log_end: LogOffset, log_timestamp_ms: int) -> Work:
+    def prepare_cut_work(self, log_end: LogOffset, log_timestamp_ms: int) -> Work:
         """Before the log is cut at `log_end`, after a record stored at `log_timestamp_ms` (epoch
         ms): lower the checkpoint to the cut in memory, in RocketMQ's numbers, too; the returned
         work writes it, durably, and raises OSError. All dispatched units must be durable (see
-        `finish`), and no round may be under way."""
+        `sync_and_save`), and no round may be under way."""
         self._waiting = None
         if self.confirm is not None:
             self.confirm = min(self.confirm, log_end)
@@ -275,20 +275,20 @@ class Checkpointer:
         self.durable_end = LogOffset(min(self.durable_end, log_end))
         return partial(checkpoints.save, self._files, self._config.root, self.checkpoint)
 
-    def restart(self) -> None:
+    def reset_after_removal(self) -> None:
         """Wait for a round under way, then forget checkpoint and dirty queues, because all files
         are about to be removed, the checkpoint's, too."""
-        self._lane.finish()
+        self._lane.wait_until_idle()
         self._waiting = None
-        self.dirty.clear()
+        self.dirty.unmark_all()
         self.checkpoint = Checkpoint()
         self.durable_end = self.durable_log_min = LogOffset(0)
         if self.confirm is not None:
             self.confirm = LogOffset(0)
 
-    def wait(self) -> None:
+    def wait_for_round(self) -> None:
         """Block until no round is under way."""
-        self._lane.finish()
+        self._lane.wait_until_idle()
 
     def _has_progress(self) -> bool:
         """Whether a new checkpoint would cover more than the checkpoint on the disk."""
@@ -303,22 +303,22 @@ class Checkpointer:
 
     def _begin_round(self, last: bool = False) -> tuple[Work, Done]:
         """Begin a round: (work that syncs the dirty files, callback for the result)."""
-        plan = self.dirty.plan(last)
+        plan = self.dirty.plan_sync(last)
         files = self._files
 
-        def work() -> None:
+        def sync_files() -> None:
             # Files that expire or belong to a topic deleted meanwhile are skipped.
-            files.sync_all(plan.paths, list(plan.folders), self._watch.returned)
+            files.sync_all(plan.paths, list(plan.folders), self._watch.note_sync_ended)
 
-        def done(result: OSError | None) -> None:
+        def on_synced(result: OSError | None) -> None:
             if result is not None:
-                self._fail(result)
+                self._record_failure(result)
             elif self.failed is None:  # else the round took too long, and its result is ignored
                 self._note_durable(plan)
             self._call_ready()
 
-        self._watch.begin(plan.size)
-        return work, done
+        self._watch.begin_sync(plan.size)
+        return sync_files, on_synced
 
     def _note_durable(self, plan: FlushPlan) -> None:
         """Remember how far the finished round is durable, for the checkpoint that follows."""
@@ -351,19 +351,19 @@ class Checkpointer:
             marks=marks,
         )
 
-        def work() -> None:
+        def save_checkpoint() -> None:
             checkpoints.save(self._files, self._config.root, new)
 
-        def done(result: OSError | None) -> None:
+        def on_saved(result: OSError | None) -> None:
             if result is not None:
-                self._fail(result)
+                self._record_failure(result)
             elif self.failed is None:
                 self.durable_end = marks.queues
                 self.durable_log_min = marks.log_min
             self._call_ready()
 
-        self._watch.begin(checkpoints.SIZE)
-        return work, done
+        self._watch.begin_sync(checkpoints.SIZE)
+        return save_checkpoint, on_saved
 
     def _call_ready(self) -> None:
         """After a round: call the waiting `ready` of `suspend_rounds`, unless the
@@ -374,7 +374,7 @@ class Checkpointer:
         for callback in ready:
             callback()
 
-    def _fail(self, error: OSError) -> None:
+    def _record_failure(self, error: OSError) -> None:
         """Keep the first error of a round in `failed`, and refuse writes for good."""
         if self.failed is not None:
             return

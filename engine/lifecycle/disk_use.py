@@ -80,13 +80,13 @@ class DiskUse:
         `room` does not count."""
         return self._silent_ms >= SILENT_MS
 
-    def ask(self, paths: Sequence[str]) -> None:
-        """Ask for the room and the times of these files on a disk thread, without waiting; `take`
-        returns the answer. No-op while an answer is outstanding."""
+    def begin_query(self, paths: Sequence[str]) -> None:
+        """Ask for the room and the times of these files on a disk thread, without waiting;
+        `take_report` returns the answer. No-op while an answer is outstanding."""
         if not self._lane.busy:
             self._owed, self._is_void = True, False
             ask = partial(read_disk_report, self._files, self._config, paths)
-            self._lane.submit(ask, self._keep_answer)
+            self._lane.submit(ask, self._on_answer)
 
     def add_elapsed(self, passed_ms: int) -> None:
         """Count `passed_ms` since the last tick (at most TICK_MAX_MS of it) as time without an
@@ -94,7 +94,7 @@ class DiskUse:
         if self._owed:
             self._silent_ms += min(passed_ms, TICK_MAX_MS)
 
-    def take(self) -> DiskReport | None:
+    def take_report(self) -> DiskReport | None:
         """Return the disk's answer, once; None if no answer without an error came since the last
         call."""
         is_new, self._is_new = self._is_new, False
@@ -106,7 +106,7 @@ class DiskUse:
         self._is_void = True
         self.room = replace(self.room, modified_ms={})
 
-    def _keep_answer(self, response: DiskReport | OSError) -> None:
+    def _on_answer(self, response: DiskReport | OSError) -> None:
         """Keep an answer of the disk as `room`; an error is logged once, and `room` stays."""
         was_failed, self.failed = self.failed, isinstance(response, OSError)
         if isinstance(response, OSError):

@@ -48,7 +48,7 @@ class FlushPlan:
 
 
 class DirtyFiles:
-    """The queues of a store with units that no `plan` has included yet."""
+    """The queues of a store with units that no `plan_sync` has included yet."""
 
     def __init__(self, parts: QueueParts, dispatcher: LogDispatcher) -> None:
         self._parts = parts
@@ -62,11 +62,11 @@ class DirtyFiles:
         self._queues.update(slots)
         self._batches.update(batches)
 
-    def forget(self, slot: int) -> None:
+    def unmark_queue(self, slot: int) -> None:
         """Unmark the consume queue with this slot, because it was deleted."""
         self._queues.discard(slot)
 
-    def clear(self) -> None:
+    def unmark_all(self) -> None:
         """Unmark all queues, because they are on their way to the disk, or removed."""
         self._queues.clear()
         self._batches.clear()
@@ -86,14 +86,14 @@ class DirtyFiles:
         counts += [batches.max_offset_before(batch, log_end) for batch in batches]
         return sum(count > 0 for count in counts), sum(counts)
 
-    def plan(self, last: bool) -> FlushPlan:
+    def plan_sync(self, last: bool) -> FlushPlan:
         """Plan the sync of all dirty files; syncs none. Afterwards no queue is dirty, and the
         caller must carry out the plan. With `last` the current index file counts as finished."""
         index = self._parts.index
         rolled: list[IndexPart] = []
         if index is not None:
             rolled, index.rolled = index.rolled, []
-        marks, index_ms = self._marks(last)
+        marks, index_ms = self._marks_after_sync(last)
         plan = FlushPlan(marks, index_ms, self._dispatcher.last_store_timestamp_ms, rolled=rolled)
         self._plan_queues(plan)
         self._plan_batches(plan)
@@ -105,7 +105,7 @@ class DirtyFiles:
             plan.paths += [part.path for part in rolled]
             plan.size += len(rolled) * self._parts.config.index_file_size
             plan.folders[index.folder] = None
-        self.clear()
+        self.unmark_all()
         return plan
 
     def _plan_queues(self, plan: FlushPlan) -> None:
@@ -135,7 +135,7 @@ class DirtyFiles:
                 plan.folders.update(dict.fromkeys(folders))
                 plan.flushed_batch_ends.append((batch, end))
 
-    def _marks(self, last: bool) -> tuple[DurableMarks, int]:
+    def _marks_after_sync(self, last: bool) -> tuple[DurableMarks, int]:
         """(DurableMarks that hold once the plan is synced, indexMsgTimestamp for RocketMQ in epoch
         ms)."""
         log, index = self._parts.log, self._parts.index

@@ -20,21 +20,21 @@ from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.types import StoreHealth
 
 
-def failure(parts: StoreParts, commit: GroupCommit) -> OSError | None:
+def first_sync_error(parts: StoreParts, commit: GroupCommit) -> OSError | None:
     """The error of the first failed sync of the log, else of derived files or the checkpoint; None
     if no sync failed since the store was opened."""
     return commit.failed or parts.checkpointer.failed
 
 
-def health(parts: StoreParts, commit: GroupCommit, retention: Retention) -> StoreHealth:
+def store_health(parts: StoreParts, commit: GroupCommit, retention: Retention) -> StoreHealth:
     """The store's verdict, whatever its role: FAILED after a failed sync or while a damaged record
     is not given up, else FULL without room or a log file, or while dispatch lacks room, else SLOW
     with a slow disk, else FIT. Never STOPPING."""
-    if failure(parts, commit) is not None or parts.damage.first is not None:
+    if first_sync_error(parts, commit) is not None or parts.damage.first is not None:
         return StoreHealth.FAILED
     if retention.disk_full or parts.dispatcher.stalled is not None or parts.log.lacks_file:
         return StoreHealth.FULL
-    return StoreHealth.SLOW if commit.slow else StoreHealth.FIT
+    return StoreHealth.SLOW if commit.is_sync_slow else StoreHealth.FIT
 
 
 def why_unfit(parts: StoreParts, commit: GroupCommit, retention: Retention) -> str:
@@ -42,8 +42,8 @@ def why_unfit(parts: StoreParts, commit: GroupCommit, retention: Retention) -> s
     takes messages (FIT and SLOW)."""
     if parts.damage.first is not None:
         return str(parts.damage.first)
-    error = failure(parts, commit) or parts.dispatcher.stalled
+    error = first_sync_error(parts, commit) or parts.dispatcher.stalled
     if error is not None:
         return str(error)
-    is_full = health(parts, commit, retention) is StoreHealth.FULL
+    is_full = store_health(parts, commit, retention) is StoreHealth.FULL
     return (retention.why_full or FULL_TEXT) if is_full else ""

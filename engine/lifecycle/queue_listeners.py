@@ -25,11 +25,11 @@ class QueueListeners:
         self._callbacks: list[QueueListener] = []
 
     def add_callback(self, callback: QueueListener) -> None:
-        """Register a callback, which `notify` calls for each queue that has grown; callbacks run in
-        the order of registration and cannot be removed."""
+        """Register a callback, which `notify_grown_queues` calls for each queue that has grown;
+        callbacks run in the order of registration and cannot be removed."""
         self._callbacks.append(callback)
 
-    def notify(self) -> None:
+    def notify_grown_queues(self) -> None:
         """Mark the queues that dispatch has grown since the last call as dirty, and call each
         callback for each of these queues. While the log is being cut, the end of a queue may move
         back at any step: the callbacks wait for the tick after the cut."""

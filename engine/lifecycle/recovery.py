@@ -1,14 +1,14 @@
 """Opening a store: the crash windows from first to last, and the repair that each needs.
 
 Owns the order in which a store is examined, planned and repaired. It must never serve a byte, and
-never guess: a state that cannot be derived from the log is a StoreError. `recover` runs once, on
-the loop thread, before any byte can be written or read.
+never guess: a state that cannot be derived from the log is a StoreError. `recover_store` runs once,
+on the loop thread, before any byte can be written or read.
 
-`recover` first decides everything (`_survey`), then executes. Each step can be interrupted and
-repeated, because no step destroys information that a later step needs, and the checkpoint moves
-only after the data was synced. So a crash during recovery is not a window of its own: the next
-recovery starts at the checkpoint, which moves on file by file. truncation.py lists the windows of a
-truncation; recovery meets them as windows 6 to 11.
+`recover_store` first decides everything (`_plan_recovery`), then executes. Each step can be
+interrupted and repeated, because no step destroys information that a later step needs, and the
+checkpoint moves only after the data was synced. So a crash during recovery is not a window of its
+own: the next recovery starts at the checkpoint, which moves on file by file. truncation.py lists
+the windows of a truncation; recovery meets them as windows 6 to 11.
 """
 
 import logging
@@ -69,7 +69,7 @@ class RecoveryPlan:
     whole."""
 
 
-def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
+def recover_store(parts: StoreParts, now_ms: int, watch: Watch) -> None:
     """Bring the files and parts of a locked store into a state in which it can be written; waits
     for the disk. `now_ms`: epoch ms.
 
@@ -86,9 +86,9 @@ def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
     parts.checkpointer.load(saved)
     parts.damage.load()
     _load_files(parts)
-    plan = _survey(parts, saved, clean, watch)
+    plan = _plan_recovery(parts, saved, clean, watch)
     _mark_running(parts, plan)
-    _execute(parts, plan, saved, now_ms, watch)
+    _execute_plan(parts, plan, saved, now_ms, watch)
 
 
 def _mark_running(parts: StoreParts, plan: RecoveryPlan) -> None:
@@ -103,7 +103,7 @@ def _mark_running(parts: StoreParts, plan: RecoveryPlan) -> None:
     sync_parent_folders(files, path)
     if not parts.log.segments.folder.startswith(f"{root}/"):
         sync_parent_folders(files, parts.log.segments.folder)
-    parts.checkpointer.lower(plan.index_files, plan.cut_queues_at < plan.scan.end)
+    parts.checkpointer.lower_checkpoint(plan.index_files, plan.cut_queues_at < plan.scan.end)
 
 
 def _write_cutting_mark(parts: StoreParts) -> None:
@@ -192,7 +192,7 @@ def begins_with_record(files: Files, path: str) -> bool:
         mapped.close()
 
 
-def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> RecoveryPlan:
+def _plan_recovery(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> RecoveryPlan:
     """Decide where the log ends and from which log offset queues must be filled."""
     log = parts.log
     was_cutting = _has_cutting_mark(parts)
@@ -212,7 +212,7 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         # Window 3 at the end: the missing part was acknowledged.
         raise StoreError(
             f"the commit log was durable up to {marks.log}, but its last file is "
-            f"{log.segments.path(log.segments.last)}: later ones are missing. Without "
+            f"{log.segments.path(log.segments.last_file_start)}: later ones are missing. Without "
             f"{parts.config.root}/{checkpoints.FILE_NAME} the store opens with the remaining files"
         )
     if marks is not None and marks.log < log.segments.first:
@@ -238,7 +238,7 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         start = normal_recovery_start(log, dispatched)
     else:
         start = abnormal_recovery_start(log, saved.safe_timestamp_ms)
-    scan, damaged = _scan(parts, start, saved, dispatched, clean, watch)
+    scan, damaged = _scan_log(parts, start, saved, dispatched, clean, watch)
     if scan.reason:
         logger.warning("the log is cut at %d: %s", scan.end, scan.reason)
     if clean:
@@ -254,7 +254,7 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
     return RecoveryPlan(clean, scan, queues_from, queues_from, was_cutting, index_files, damaged)
 
 
-def _scan(
+def _scan_log(
     parts: StoreParts,
     start: LogOffset,
     saved: Checkpoint,
@@ -322,7 +322,7 @@ def _dispatched_end(parts: StoreParts) -> int:
     return max([0, *ends, *(queue.max_log_offset for queue in parts.batches)])
 
 
-def _execute(
+def _execute_plan(
     parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint, now_ms: int, watch: Watch
 ) -> None:
     """Carry out the plan: cut the log at its end, repair queues and index, and dispatch the records
@@ -343,10 +343,10 @@ def _execute(
     # The last record may be of a delayed message, whose time is earlier (CommitLog.append).
     last_ms = max(plan.scan.last_timestamp_ms, saved.log_timestamp_ms if saved.marks else 0)
     log.start_writing(end, last_ms)
-    parts.damage.check()
+    parts.damage.drop_obsolete()
     for log_offset, reason in plan.damaged:
-        parts.damage.note(log_offset, reason)
-    parts.queues.deleted_topics.clamp(end)
+        parts.damage.note_damage(log_offset, reason)
+    parts.queues.deleted_topics.lower_ends(end)
     run_to_end(
         truncate_units(parts, plan.cut_queues_at, every=not plan.clean, again=plan.cut_before)
     )
@@ -355,7 +355,7 @@ def _execute(
     try:
         _dispatch_missing(parts, plan.scan, queues_from, index_from, now_ms, watch)
     except OpeningStopped:
-        parts.checkpointer.finish()
+        parts.checkpointer.sync_and_save()
         raise
     settle_queues(parts)
 
@@ -369,7 +369,7 @@ def settle_queues(parts: StoreParts) -> None:
     # units. The queue offset in its name counts only if age may have removed the files before it.
     for queue in list(parts.queues):
         if complete or not queue.emptied:
-            parts.queues.settle(queue, parts.log.min)
+            parts.queues.settle_next_offset(queue, parts.log.min)
     for batch in parts.batches:
         parts.batches.correct_min(batch, parts.log.min)
         batch.next_offset = batch.max_offset
@@ -385,11 +385,11 @@ def _sync_scanned_tail(log: CommitLog, scan: LogScan) -> None:
     (R36)."""
     for filler in scan.torn_fillers:
         start = log.segments.start_of(filler)
-        kernel.append_filler(log.segments.region(start), filler - start, log.file_size)
-    for start in log.segments.starts():
+        kernel.append_filler(log.segments.file_region(start), filler - start, log.file_size)
+    for start in log.segments.file_starts():
         first, last = max(scan.start - start, 0), min(log.file_size, scan.end - start)
         if first < last and first < log.file_size:
-            mapped = log.segments.mapped(start)
+            mapped = log.segments.mapped_file(start)
             # If a sync of these bytes failed before the kill, the system would count them as
             # written.
             mapped.mark_dirty(first, last)
@@ -397,7 +397,7 @@ def _sync_scanned_tail(log: CommitLog, scan: LogScan) -> None:
     if log.segments.contains(scan.end):
         # Zeros after the end may come from a truncation that was killed before its sync.
         start = log.segments.start_of(scan.end)
-        mapped = log.segments.mapped(start)
+        mapped = log.segments.mapped_file(start)
         for first, last in mapped.data_ranges(scan.end - start):
             mapped.mark_dirty(first, last)
         mapped.sync(scan.end - start, log.file_size)
@@ -435,7 +435,7 @@ def _dispatch_start(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) ->
             # queue without units stays if nothing but its file name records what age removed.
             emptied = queue.emptied and marks is not None
             if queue.segments.first > 0 and (emptied or _ends_in_log(parts, queue)):
-                parts.queues.reset(queue)
+                parts.queues.reset_queue(queue)
         return parts.log.min
     return LogOffset(max(plan.queues_from, parts.log.min))
 
@@ -459,8 +459,8 @@ def _trim_index(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Log
     if plan.clean and marks is not None and counted:
         return LogOffset(max(min(marks.index, end), log.min))
     while index.parts:
-        last, _timestamp_ms = index.end()
-        known = last < log.min or (last < max(end, 1) and log.record(last) is not None)
+        last, _timestamp_ms = index.last_indexed()
+        known = last < log.min or (last < max(end, 1) and log.read_record(last) is not None)
         if known and len(index.parts) <= plan.index_files and index.parts[-1].count > 1:
             # The last record may lack keys: it is dispatched again, and only missing keys are
             # added.
@@ -523,11 +523,11 @@ def _dispatch_missing(
         dispatcher.index_only(at, stop, now_ms)
         at = stop
         if stop % file_size == 0:
-            parts.checkpointer.finish()
+            parts.checkpointer.sync_and_save()
     index_from = LogOffset(max(index_from, index_until))
     for start in (queues_from, log.min):
         dispatcher.strict = start > log.min
-        dispatcher.new_lives.cut(start)  # each start finds them all
+        dispatcher.new_lives.forget_proofs_from(start)  # each start finds them all
         dispatcher.start(start, index_from)
         try:
             for stop in _dispatch_stops(parts, start, end, scan.start, "filling the queues", watch):
@@ -536,7 +536,7 @@ def _dispatch_missing(
                 if dispatcher.stalled is not None:
                     raise dispatcher.stalled
                 if stop < end and stop % file_size == 0:
-                    parts.checkpointer.finish()
+                    parts.checkpointer.sync_and_save()
             dispatcher.strict = False
             return
         except QueueGapError as error:
@@ -557,7 +557,9 @@ def _dispatch_stops(
     while at < end:
         stop = min(end, log.segments.start_of(at) + log.file_size)
         if at < walked_from:
-            stop = min(end, parts.damage.verify(at, min(at + STEP_BYTES, stop, walked_from)))
+            stop = min(
+                end, parts.damage.verify_records(at, min(at + STEP_BYTES, stop, walked_from))
+            )
         yield LogOffset(stop)
         at = stop
         watch(Progress(phase, at - start, end - start))

@@ -6,7 +6,7 @@ never change the log: engine/replicated.py does.
 Tests: tests/unit/engine/test_replicated.py, tests/unit/engine/replicated/test_trouble.py
 """
 
-from turbopump.engine.lifecycle.health import failure, health, why_unfit
+from turbopump.engine.lifecycle.health import first_sync_error, store_health, why_unfit
 from turbopump.engine.lifecycle.parts import StoreParts
 from turbopump.engine.lifecycle.retention import Retention
 from turbopump.engine.lifecycle.truncate_async import AsyncTruncation
@@ -88,13 +88,13 @@ class ReplicaLog:
         if it may not lead."""
         if not self.may_lead:
             return StoreHealth.FAILED
-        return health(self._parts, self._commit, self._retention)
+        return store_health(self._parts, self._commit, self._retention)
 
     @property
-    def slow(self) -> bool | None:
+    def is_sync_slow(self) -> bool | None:
         """Whether syncs of the log take too long for sends under SYNC_FLUSH; None: unknown. Always
         False under ASYNC_FLUSH."""
-        return self._commit.slow
+        return self._commit.is_sync_slow
 
     @property
     def why_unfit(self) -> str:
@@ -108,7 +108,7 @@ class ReplicaLog:
     def failed(self) -> OSError | None:
         """The error of the first failed sync, after which the store takes no changes until it is
         opened again; None: no sync failed."""
-        return failure(self._parts, self._commit)
+        return first_sync_error(self._parts, self._commit)
 
     @property
     def damage(self) -> Damage | None:
@@ -124,7 +124,7 @@ class ReplicaLog:
     @property
     def is_blocked(self) -> bool:
         """Whether received bytes wait in memory for the next log file: no later step may be done
-        until `Replicated.go_on` has written them."""
+        until `Replicated.write_waiting_bytes` has written them."""
         return self._received.blocked
 
     @property
@@ -153,7 +153,7 @@ class ReplicaLog:
         pieces = []
         at = log_offset
         while at < end:
-            base, region, position, stop = log.piece(at, end)
+            base, region, position, stop = log.part_in_one_file(at, end)
             pieces.append(region.view(position, stop - position))
             at = LogOffset(base + stop)
         return pieces
@@ -170,7 +170,7 @@ class ReplicaLog:
     def _whole_end(self) -> LogOffset:
         """Log offset of the end of the log's last whole record. Raises StoreError where
         no record begins."""
-        self._received.forget(is_aligned=self._received.is_aligned)
+        self._received.drop_waiting(is_aligned=self._received.is_aligned)
         end, why = whole_before(self._log, self.confirm, self._log.end)
         if why == kernel.BAD_RECORD:
             raise StoreError(f"no record begins at log offset {end}")
@@ -182,6 +182,6 @@ class ReplicaLog:
         dispatch does."""
         at, why = whole_before(self._log, start, until)
         while why == kernel.BAD_RECORD and at < until:
-            behind = self._parts.damage.skip(at, until)
+            behind = self._parts.damage.skip_damage(at, until)
             at, why = whole_before(self._log, behind, until)
         return at

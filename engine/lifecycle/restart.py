@@ -39,18 +39,18 @@ def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retentio
     thread may work on the store. It counts as empty as soon as the mark is written. Pending sends
     are answered with SERVICE_NOT_AVAILABLE. The steps raise OSError, StoreError."""
     files, config = parts.files, parts.config
-    withdrawn = commit.withdraw(LogOffset(-1), PutStatus.SERVICE_NOT_AVAILABLE)
+    withdrawn = commit.prepare_cut(LogOffset(-1), PutStatus.SERVICE_NOT_AVAILABLE)
     try:
         if commit.failed is not None:
             raise StoreError(f"the log cannot be restarted: {commit.failed}")
         yield partial(_write_mark, files, config)
         clamp = _forget_files(parts)
-        retention.forget()
+        retention.forget_removals()
         yield clamp
-        yield partial(finish, files, config)
-        yield from parts.checkpointer.finishing()
+        yield partial(finish_restart, files, config)
+        yield from parts.checkpointer.sync_and_save_steps()
         logger.info("the log was restarted: it is empty")
-        commit.resume(0)
+        commit.resume_after_cut(0)
     finally:
         commit.pending.answer(withdrawn)
 
@@ -63,7 +63,7 @@ def _write_mark(files: Files, config: StoreConfig) -> None:
     files.sync_folder(config.root)
 
 
-def finish(files: Files, config: StoreConfig) -> None:
+def finish_restart(files: Files, config: StoreConfig) -> None:
     """Remove the files of a store that has the mark, except its configuration, durably, then the
     mark; waits for the disk. Raises OSError."""
     root = config.root
@@ -87,11 +87,11 @@ def finish(files: Files, config: StoreConfig) -> None:
 
 
 def finish_pending(files: Files, config: StoreConfig) -> None:
-    """Do `finish` if the store has the mark of an interrupted restart, before it is opened; else a
-    no-op. Raises OSError."""
+    """Do `finish_restart` if the store has the mark of an interrupted restart, before it is opened;
+    else a no-op. Raises OSError."""
     if files.exists(f"{config.root}/{MARK_FILE}"):
         logger.warning("the store was being emptied: the rest is removed")
-        finish(files, config)
+        finish_restart(files, config)
 
 
 def _forget_files(parts: StoreParts) -> Work:
@@ -104,16 +104,16 @@ def _forget_files(parts: StoreParts) -> Work:
     for topic in parts.batches.topics():
         parts.batches.forget_topic(topic)
     if parts.extensions is not None:
-        for topic in {name for name, _queue_id in parts.extensions.names()}:
+        for topic in {name for name, _queue_id in parts.extensions.queues_with_extension()}:
             parts.extensions.forget_topic(topic)
     if parts.index is not None:
         parts.index.forget_all()
     log.forget_all()
-    parts.dispatcher.new_lives.cut(LogOffset(0))
+    parts.dispatcher.new_lives.forget_proofs_from(LogOffset(0))
     parts.dispatcher.start(log.end, log.end)
     parts.dispatcher.last_store_timestamp_ms = 0
     parts.damage.forget_from(0)
-    parts.checkpointer.restart()
+    parts.checkpointer.reset_after_removal()
     if log.tail.limit != UNLIMITED:
         log.tail.limit = 0
-    return queues.deleted_topics.clamping(log.end)
+    return queues.deleted_topics.lower_ends_work(log.end)

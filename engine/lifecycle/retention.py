@@ -60,7 +60,7 @@ class Retention:
     def __init__(
         self, parts: QueueParts, checkpointer: Checkpointer, disk: Disk, room: DiskReport
     ) -> None:
-        """`room` is the last answer of the disk. `start` must follow."""
+        """`last_disk_report` is the last answer of the disk. `start` must follow."""
         self.disk_full = False
         """Whether the store refuses writes, because the disk is too full or does not answer."""
         self.held: dict[object, LogOffset] = {}
@@ -87,7 +87,7 @@ class Retention:
         """The queue of removals, which run one after the other, including removals of topics."""
 
     @property
-    def room(self) -> DiskReport:
+    def last_disk_report(self) -> DiskReport:
         """The last answer of the disk, at most some cleanResourceInterval old unless the disk is
         silent."""
         return self._use.room
@@ -114,8 +114,8 @@ class Retention:
         was_silent = self._use.is_silent
         self._use.add_elapsed(steady_ms - self._ticked_ms)
         self._ticked_ms = steady_ms
-        self._ask(steady_ms)
-        room = self._use.take()
+        self._query_disk(steady_ms)
+        room = self._use.take_report()
         if room is not None or was_silent is not self._use.is_silent:
             self._refuse_if_full()
         if room is None or self.turn.busy or self._log.is_suspended:
@@ -125,11 +125,11 @@ class Retention:
         at_once = used > force and config.clean_file_forcibly_enable
         is_hour = datetime.fromtimestamp(now_ms // 1000).hour in config.delete_hours()
         if at_once or used > config.disk_max_used_space_ratio or is_hour:
-            self._clean(now_ms, room.modified_ms, at_once=at_once)
+            self._remove_expired(now_ms, room.modified_ms, at_once=at_once)
         else:
             self._remove()
 
-    def _ask(self, steady_ms: int) -> None:
+    def _query_disk(self, steady_ms: int) -> None:
         """Ask for the disk's usage and the file ages if cleanResourceInterval has passed; not while
         the log is being cut."""
         interval_ms = self._config.clean_resource_interval_ms
@@ -137,7 +137,7 @@ class Retention:
             interval_ms = min(interval_ms, ASK_AGAIN_MS)
         if steady_ms - self._asked_ms >= interval_ms and not self._log.is_suspended:
             self._asked_ms = steady_ms
-            self._use.ask(self._removable_paths())
+            self._use.begin_query(self._removable_paths())
 
     def _removable_paths(self) -> list[str]:
         """Paths of the log files that may be removed next, without the last one. If files are kept
@@ -145,7 +145,7 @@ class Retention:
         count = self._config.delete_file_batch_max
         if self.kept_bytes:
             count = max(count, min(self._kept_files_max() + 1, KEPT_FILES_MAX))
-        starts = self._log.segments.starts()[:-1][:count]
+        starts = self._log.segments.file_starts()[:-1][:count]
         return [self._log.segments.path(start) for start in starts]
 
     def _refuse_if_full(self) -> None:
@@ -164,7 +164,7 @@ class Retention:
                 "are refused" if self.disk_full else "go on",
             )
 
-    def cleaning(self, now_ms: int) -> Deferred[int | OSError]:
+    def remove_expired_files(self, now_ms: int) -> Deferred[int | OSError]:
         """Remove expired log files, at most deleteFileBatchMax, at any hour, and queue and index
         files that only refer to them; `now_ms` is epoch ms. A disk thread asks for their ages and
         unlinks them. Resolves with the number of log files that left the log, which are unlinked
@@ -172,20 +172,20 @@ class Retention:
         result: Deferred[int | OSError] = Deferred()
         ages: dict[str, int | None] = {}
 
-        def begin() -> Work:
+        def read_ages() -> Work:
             paths = self._removable_paths()
             return lambda: ages.update(modified_times(self._files, paths))
 
-        def asked(error: OSError | None) -> None:
+        def on_ages_read(error: OSError | None) -> None:
             try:
-                result.resolve(error or self._clean(now_ms, ages, at_once=False))
+                result.resolve(error or self._remove_expired(now_ms, ages, at_once=False))
             except OSError as failed:  # error of a queue's file, which is read for the removal
                 result.resolve(failed)
 
-        self.turn.submit(begin, asked)
+        self.turn.submit(read_ages, on_ages_read)
         return result
 
-    def _clean(self, now_ms: int, ages: Mapping[str, int | None], *, at_once: bool) -> int:
+    def _remove_expired(self, now_ms: int, ages: Mapping[str, int | None], *, at_once: bool) -> int:
         """Begin to remove expired log files by their modification times (`ages`, epoch ms by path),
         and queue and index files that only refer to them; with `at_once` young files are removed,
         too. Returns the number of log files."""
@@ -201,36 +201,36 @@ class Retention:
         self._remove()
         return len(paths)
 
-    def forget(self) -> None:
+    def forget_removals(self) -> None:
         """Forget the files still to be removed and the `held` readers, because all files are
         removed otherwise. No removal may be under way."""
         self._left, self._following = [], deque()
         self.held.clear()
-        self._keep_all()
+        self._protect_all_files()
 
     def void_ages(self) -> None:
         """Forget file ages, because the log is about to be cut and will make files of the same
         names again; no file is removed by age before the next answer of the disk."""
         self._use.void_ages()
-        self._keep_all()
+        self._protect_all_files()
 
-    def _keep_all(self) -> None:
+    def _protect_all_files(self) -> None:
         """Keep all files for waiting messages until the next report: the last report is about a
         longer log."""
         if self.waiting_from is not None:
             self.waiting_from = LogOffset(0)
 
-    def pass_over(self, folders: Collection[str]) -> None:
+    def drop_pending_removals(self, folders: Collection[str]) -> None:
         """Drop the files whose paths begin with one of `folders` from the files still to be
         removed: the caller removes the folders as a whole. A folder's path ends with "/"."""
         self._left = [path for path in self._left if not path.startswith(tuple(folders))]
 
-    def wait(self) -> None:
+    def wait_for_removals(self) -> None:
         """Block until all begun and queued removals are done, including removals of topics: the
         names of their files may be used again. Callbacks run on this thread."""
         while self.turn.busy or self._checkpointer.rounds_are_suspended:
-            self._checkpointer.wait()
-            self.turn.finish()
+            self._checkpointer.wait_for_round()
+            self.turn.wait_until_idle()
 
     def _expired_log_files(
         self, now_ms: int, ages: Mapping[str, int | None], at_once: bool
@@ -256,7 +256,7 @@ class Retention:
             if not at_once and self._is_kept(file_end, age, now_ms, ages):
                 break
             if file_end > self._checkpointer.durable_end:
-                self._checkpointer.request()
+                self._checkpointer.request_round()
                 break
             paths.append(log.forget_oldest())
         return paths
@@ -287,7 +287,7 @@ class Retention:
         """Number of the oldest files that are older than fileReservedTime."""
         segments, count = self._log.segments, 0
         reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
-        for start in segments.starts()[:-1]:
+        for start in segments.file_starts()[:-1]:
             age = ages.get(segments.path(start))
             if age is None or age + reserved_ms > now_ms:
                 break
@@ -347,7 +347,7 @@ class Retention:
         at = max(queue.min_offset * QUEUE_UNIT_SIZE, queue.segments.first)
         if at < self._queues.max_offset(queue) * QUEUE_UNIT_SIZE:
             start = queue.segments.start_of(at)
-            region = self._queues.region(queue, start)
+            region = self._queues.file_region(queue, start)
             address = queue_kernel.get_unit(region, at - start)[2]
             paths += self._extensions.delete_before(queue.topic, queue.queue_id, address)
 
@@ -363,7 +363,7 @@ class Retention:
         if self._stuck:
             todo = deque(path for path in todo if not self._is_log_file(path))
 
-        def work() -> None:
+        def remove_files() -> None:
             while todo:
                 path = todo[0]
                 try:
@@ -374,7 +374,7 @@ class Retention:
                     self._sync_removal()
                 todo.popleft()
 
-        def done(result: OSError | None) -> None:
+        def on_removed(result: OSError | None) -> None:
             if result is not None:
                 logger.warning("an expired file could not be removed: %s", result)
                 # The other files may be in use again meanwhile; the next start removes them.
@@ -382,7 +382,7 @@ class Retention:
             elif self._left and not self._following:
                 self._remove()  # more files were taken meanwhile
 
-        self.turn.submit(lambda: work, done)
+        self.turn.submit(lambda: remove_files, on_removed)
 
     def _is_log_file(self, path: str) -> bool:
         return path.startswith(f"{self._config.log_folder}/")

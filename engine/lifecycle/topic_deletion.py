@@ -65,15 +65,15 @@ class TopicDeletions:
         """Topics that are about to be deleted, are being deleted, or whose deletion failed: the
         store refuses messages to them. Read only; `block_sends` and `delete` change it."""
 
-    def ends(self) -> dict[str, int]:
+    def former_life_ends(self) -> dict[str, int]:
         """Topic to the log offset of the log's end at its last deletion, the latest deletion
         last. Records before belong to earlier lives of the topic."""
-        return self._parts.queues.deleted_topics.ends()
+        return self._parts.queues.deleted_topics.former_life_ends()
 
-    def times(self) -> dict[str, int]:
+    def deletion_times(self) -> dict[str, int]:
         """Topic to the `deleted_ms` of its last deletion; a topic with an unknown time has 0 or no
         entry."""
-        return self._parts.queues.deleted_topics.times()
+        return self._parts.queues.deleted_topics.deletion_times()
 
     def latest_ms(self) -> int:
         """The latest time of all deletions, in epoch ms; 0: no time is known."""
@@ -129,7 +129,7 @@ class TopicDeletions:
         self._begin_next()
         return one.result
 
-    def unapplied(self) -> dict[str, NewLife]:
+    def unapplied_deletions(self) -> dict[str, NewLife]:
         """Topic to its new life, for each deletion that records of the log prove and that this
         store has not carried out: the caller has to call `delete` with the new life's `at`."""
         return self._parts.dispatcher.new_lives.as_dict()
@@ -154,7 +154,7 @@ class TopicDeletions:
         """Delete a topic as `delete` does, and wait for the disk: for tools. An error with which
         `delete` resolves is raised, too. Raises StoreError."""
         result = self.delete(topic, now_ms, at)
-        self._retention.wait()
+        self._retention.wait_for_removals()
         if result.value is not None:
             raise result.value
 
@@ -170,68 +170,72 @@ class TopicDeletions:
         parts = self._parts
         log, deleted = parts.log, parts.queues.deleted_topics
         # Cut away, or followed by another deletion since.
-        if one.is_past and (one.log_end > log.end or one.log_end < deleted.end(one.topic)):
-            self._end(one, None, is_whole=True)
+        if one.is_past and (
+            one.log_end > log.end or one.log_end < deleted.former_life_end(one.topic)
+        ):
+            self._end_deletion(one, None, is_whole=True)
             return
         if not one.is_past:
             one.log_end = log.end
         log_min = log.min
         uncount = parts.checkpointer.mark_uncounted_work(one.log_end if one.is_past else None)
 
-        def work() -> None:
+        def write_deletion() -> None:
             uncount()
             one.kept = deleted.write(one.topic, one.log_end, log_min, one.deleted_ms)
 
-        self._retention.turn.submit(lambda: work, partial(self._on_recorded, one))
+        self._retention.turn.submit(lambda: write_deletion, partial(self._on_recorded, one))
 
     def _on_recorded(self, one: _Deletion, error: OSError | None) -> None:
         """The deletion is on record, or failed with `error`: begin the removal of its
         queues, or end it."""
         queues = self._parts.queues
         if error is not None:
-            self._end(one, error, is_whole=True)
+            self._end_deletion(one, error, is_whole=True)
             return
-        queues.deleted_topics.note(one.topic, one.log_end, one.kept, one.deleted_ms)
+        queues.deleted_topics.enter_deletion(one.topic, one.log_end, one.kept, one.deleted_ms)
         queues.removing.add(one.topic)
-        self._remove_some(one)
+        self._remove_next_queues(one)
 
-    def _remove_some(self, one: _Deletion) -> None:
+    def _remove_next_queues(self, one: _Deletion) -> None:
         """Forget up to QUEUES_PER_STEP queues of the topic, and begin to remove their
         files on a disk thread."""
         parts, topic = self._parts, one.topic
         queues, files = parts.queues, parts.files
         forgotten = queues.forget_topic(topic, QUEUES_PER_STEP)
         for queue in forgotten:
-            parts.checkpointer.dirty.forget(queue.slot)
+            parts.checkpointer.dirty.unmark_queue(queue.slot)
         folders = [queue.segments.folder for queue in forgotten]
         is_last = not queues.of_topic(topic)
         if is_last:
-            folders = _forget_rest(parts, topic)
-            self._retention.pass_over([f"{folder}/" for folder in folders])
+            folders = _forget_other_queues(parts, topic)
+            self._retention.drop_pending_removals([f"{folder}/" for folder in folders])
 
-        def work() -> None:
+        def remove_folders() -> None:
             for folder in folders:
                 files.remove_folder(folder)
             if is_last:
                 # If the log is cut, its new records have the offsets of the earlier life's records.
                 files.sync_all([], [queues.folder])
 
-        self._retention.turn.submit(lambda: work, partial(self._on_removed_some, one, is_last))
+        self._retention.turn.submit(
+            lambda: remove_folders, partial(self._on_queues_removed, one, is_last)
+        )
 
-    def _on_removed_some(self, one: _Deletion, is_last: bool, error: OSError | None) -> None:
+    def _on_queues_removed(self, one: _Deletion, is_last: bool, error: OSError | None) -> None:
         """A step of the removal has ended: begin the next step, or end the deletion after the last
         one or an error."""
         if error is None and not is_last:
-            self._remove_some(one)
+            self._remove_next_queues(one)
             return
         self._parts.queues.removing.discard(one.topic)
         if error is None:
             self._parts.queues.forget_topic(one.topic, _ALL)
-            self._parts.dispatcher.new_lives.forget(one.topic)
+            self._parts.dispatcher.new_lives.forget_topic(one.topic)
             _dispatch_from(self._parts, one.log_end, one.now_ms)
-        self._end(one, error, is_whole=error is None)
+        self._end_deletion(one, error, is_whole=error is None)
 
-    def _end(self, one: _Deletion, error: OSError | None, *, is_whole: bool) -> None:
+    def _end_deletion(self, one: _Deletion, error: OSError | None, *, is_whole: bool) -> None:
         """Resolve the deletion's result and begin the next deletion; with `is_whole` the topic
         takes messages again, unless another deletion of it waits."""
         self._current = None
@@ -242,7 +246,7 @@ class TopicDeletions:
         one.result.resolve(None if error is None else _removal_error(one.topic, error))
 
 
-def _forget_rest(parts: StoreParts, topic: str) -> list[str]:
+def _forget_other_queues(parts: StoreParts, topic: str) -> list[str]:
     """Forget the topic's batch queues and queue extensions. Returns the folders of all
     its queue files."""
     folders = [topic_folder(parts.queues.folder, topic), parts.batches.forget_topic(topic)]
@@ -262,7 +266,7 @@ def _dispatch_from(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
         dispatcher.run(position, now_ms)
     if not parts.log.tail.refusals & NOT_MASTER:
         # The next appends count on behind its records that cannot be dispatched yet.
-        dispatcher.count_on(parts.log.end)
+        dispatcher.advance_next_offsets(parts.log.end)
 
 
 def _removal_error(topic: str, error: OSError) -> StoreError:

@@ -32,9 +32,9 @@ Ended = OSError | StoreError | None
 
 
 class AsyncTruncation:
-    """The cuts of a store, one at a time: a call of `cut`, `restart` or `begin` while `busy` is a
-    programmer error. They do not wait: the result resolves on the loop thread. Loop thread
-    only."""
+    """The cuts of a store, one at a time: a call of `begin_cut`, `begin_restart` or `begin_log_at`
+    while `busy` is a programmer error. They do not wait: the result resolves on the loop thread.
+    Loop thread only."""
 
     def __init__(
         self,
@@ -56,24 +56,26 @@ class AsyncTruncation:
         """Whether a cut, restart or beginning is under way or waiting."""
         return self._result is not None
 
-    def cut(self, log_end: LogOffset, now_ms: int, was_cut: Callable[[], None]) -> Deferred[Ended]:
+    def begin_cut(
+        self, log_end: LogOffset, now_ms: int, was_cut: Callable[[], None]
+    ) -> Deferred[Ended]:
         """Remove the log from `log_end` on, where a record begins, then the epochs that begin
         there or later; then call `was_cut` on the loop thread, not after an error. `now_ms`: epoch
         ms."""
 
-        def steps() -> Steps:
+        def cut_steps() -> Steps:
             yield from truncation.truncation_steps(self._parts, self._commit, log_end, now_ms)
-            yield from self._kept.cutting(log_end)
+            yield from self._kept.cut_steps(log_end)
             was_cut()
 
-        return self._run(steps(), self._parts.log.end - log_end)
+        return self._run(cut_steps(), self._parts.log.end - log_end)
 
-    def restart(self, emptied: Callable[[], None]) -> Deferred[Ended]:
+    def begin_restart(self, emptied: Callable[[], None]) -> Deferred[Ended]:
         """Remove the log, all files derived from it, and the epochs; then call `emptied` on the
         loop thread, not after an error."""
-        return self._run(self._restarting(emptied), self._parts.log.end - self._parts.log.min)
+        return self._run(self._restart_steps(emptied), self._parts.log.end - self._parts.log.min)
 
-    def begin(
+    def begin_log_at(
         self, log_offset: LogOffset, emptied: Callable[[], None], began: Callable[[], None]
     ) -> Deferred[Ended]:
         """Let an empty log begin at `log_offset`, which must be a multiple of the file size. Its
@@ -81,35 +83,35 @@ class AsyncTruncation:
         file, which is removed, then `began`, both on the loop thread."""
         parts, log, kept = self._parts, self._parts.log, self._kept
 
-        def steps() -> Steps:
+        def begin_steps() -> Steps:
             if log_offset % log.file_size:
                 text = f"{log_offset} is not where a file of {log.file_size} bytes begins"
                 raise StoreError(text)
             if log.segments.count:
                 epochs = kept.epochs
-                yield from self._restarting(emptied)
+                yield from self._restart_steps(emptied)
                 if epochs.entries:
-                    yield from kept.adopting(epochs)
-            yield from self._counts.forgetting(wanted=True)
-            yield log.give_up_next_file()  # a hole would follow the unused file
-            log.begin(log_offset)
+                    yield from kept.adopt_steps(epochs)
+            yield from self._counts.forget_steps(wanted=True)
+            yield log.discard_next_file_work()  # a hole would follow the unused file
+            log.begin_at(log_offset)
             parts.dispatcher.start(log_offset, log_offset)
             began()
             # Recovery must know where queues begin, or it would not notice a missing first file.
-            yield from parts.checkpointer.finishing()
+            yield from parts.checkpointer.sync_and_save_steps()
 
-        return self._run(steps(), log.file_size)
+        return self._run(begin_steps(), log.file_size)
 
-    def _restarting(self, emptied: Callable[[], None]) -> Steps:
+    def _restart_steps(self, emptied: Callable[[], None]) -> Steps:
         """Steps that remove log, derived files and epochs, then call `emptied`. Raises StoreError;
         after an OSError the store refuses writes."""
-        self._kept.forget()
+        self._kept.clear_epochs()
         try:
             yield from steps_of_restart(self._parts, self._commit, self._retention)
-            yield from self._kept.reopening()
-            yield from self._counts.forgetting(wanted=False)
+            yield from self._kept.reopen_steps()
+            yield from self._counts.forget_steps(wanted=False)
         except OSError as error:
-            self._commit.fail(error)
+            self._commit.fail_for_good(error)
             raise StoreError(f"the log cannot be restarted: {error}") from error
         emptied()
 
@@ -124,7 +126,7 @@ class AsyncTruncation:
         self.tick()
         return result
 
-    def after(self, begin: Callable[[], Deferred[T]]) -> Deferred[T]:
+    def run_after_cut(self, begin: Callable[[], Deferred[T]]) -> Deferred[T]:
         """Call `begin` when the cut under way has ended, well or not, and resolve with the result
         of `begin`. Only while `busy`."""
         assert self._result is not None, "nothing is under way"
@@ -145,22 +147,22 @@ class AsyncTruncation:
         ):
             self._start_steps(self._steps)
 
-    def finish(self) -> None:
+    def wait_until_idle(self) -> None:
         """Block until the cut under way or waiting has ended, if any, and its result has
         resolved."""
         if self._steps is not None:
-            self._kept.finish()
+            self._kept.wait_until_idle()
             self._commit.wait_for_sync()
-            self._retention.wait()
-            self._parts.checkpointer.wait()
+            self._retention.wait_for_removals()
+            self._parts.checkpointer.wait_for_round()
             self._start_steps(self._steps)
         if self.busy:
-            self._retention.turn.finish()
+            self._retention.turn.wait_until_idle()
 
     def _start_steps(self, steps: Steps) -> None:
         """Run the waiting steps in the store's serial tasks."""
         self._steps = None
-        self._retention.turn.run(self._with_time_limit(steps), self._on_ended)
+        self._retention.turn.run_steps(self._with_time_limit(steps), self._on_ended)
 
     def _on_ended(self, ended: Ended) -> None:
         """The steps have ended: let other work continue, and resolve the result."""
@@ -173,7 +175,7 @@ class AsyncTruncation:
         """Suspend syncs, next files and checkpoint rounds (`suspended` True), or let them
         continue."""
         self._commit.is_suspended = self._parts.log.is_suspended = suspended
-        self._parts.checkpointer.reserve(suspended)
+        self._parts.checkpointer.block_rounds(suspended)
 
     def _with_time_limit(self, steps: Steps) -> Steps:
         """Run the steps with a time limit. A step that does not return fails the store, and the
@@ -188,7 +190,7 @@ class AsyncTruncation:
                 except StopIteration:
                     return
                 failed = None
-                watch.begin(self._size)
+                watch.begin_step(self._size)
                 try:
                     yield work
                 except OSError as error:
@@ -209,9 +211,9 @@ class _StepTimeLimit:
         self._watch = SyncWatch("a cut of the log", parts.config)
         self._returned = self._files.syncs_returned()
 
-    def begin(self, size: int) -> None:
+    def begin_step(self, size: int) -> None:
         """Begin the time of a step that writes `size` bytes."""
-        self._watch.begin(size)
+        self._watch.begin_sync(size)
 
     def add_elapsed_ms(self, passed_ms: int) -> OSError | None:
         """Add milliseconds to the time of the step's current sync. Returns a TimeoutError once the
@@ -219,5 +221,5 @@ class _StepTimeLimit:
         returned = self._files.syncs_returned()
         if returned != self._returned:
             self._returned = returned
-            self._watch.returned()
+            self._watch.note_sync_ended()
         return self._watch.add_elapsed(passed_ms)

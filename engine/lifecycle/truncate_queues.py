@@ -40,7 +40,7 @@ def has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
         return True
     if any(batch.max_log_offset > log_end for batch in parts.batches):
         return True
-    names = parts.extensions.names() if parts.extensions is not None else []
+    names = parts.extensions.queues_with_extension() if parts.extensions is not None else []
     if any(queues.find(*name) is None for name in names):
         return True
     return parts.index is not None and parts.index.has_entries_from(log_end)
@@ -65,19 +65,19 @@ def truncate_units(
         if every or table.max_log_offset(queue.slot) > log_end:
             yield from _cut_queue(parts, queue, log_end, left)
             if every and queue.segments.count:
-                left.files.append(queue.segments.path(queue.segments.last))
+                left.files.append(queue.segments.path(queue.segments.last_file_start))
                 # A process may have been killed between making the file and syncing its name.
                 queue.names_synced = False
             if every and again:
                 left.folders.append(queue.segments.folder)
                 parts.queues.touch_tail(queue)
     if parts.extensions is not None:
-        for topic, queue_id in parts.extensions.names():
+        for topic, queue_id in parts.extensions.queues_with_extension():
             if parts.queues.find(topic, queue_id) is None:
-                yield from parts.extensions.truncating(topic, queue_id, None, left)
+                yield from parts.extensions.truncation_steps(topic, queue_id, None, left)
     for batch in parts.batches:
         if every or batch.max_log_offset > log_end:
-            yield from parts.batches.truncating(batch, log_end, left)
+            yield from parts.batches.truncation_steps(batch, log_end, left)
             left.folders.append(batch.segments.folder)
             batch.names_synced = batch.names_synced and not every
     yield partial(parts.files.sync_all, left.files, left.folders)
@@ -87,13 +87,13 @@ def truncate_units(
 def _cut_queue(parts: StoreParts, queue: ConsumeQueue, log_end: LogOffset, left: Unsynced) -> Steps:
     """Steps that cut a consume queue and its extension at `log_end`, and add the changed
     paths to `left`."""
-    if (yield from parts.queues.truncating(queue, log_end, left)):
+    if (yield from parts.queues.truncation_steps(queue, log_end, left)):
         logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
     parts.queues.correct_min(queue, parts.log.min)
     extensions = parts.extensions
     if extensions is not None:
         address = _last_address(parts, queue)
-        yield from extensions.truncating(queue.topic, queue.queue_id, address, left)
+        yield from extensions.truncation_steps(queue.topic, queue.queue_id, address, left)
 
 
 def _last_address(parts: StoreParts, queue: ConsumeQueue) -> int | None:
@@ -102,7 +102,7 @@ def _last_address(parts: StoreParts, queue: ConsumeQueue) -> int | None:
     for offset in range(parts.queues.max_offset(queue) - 1, queue.min_offset - 1, -1):
         at = offset * QUEUE_UNIT_SIZE
         start = queue.segments.start_of(at)
-        code = queue_kernel.get_unit(queue.segments.region(start), at - start)[2]
+        code = queue_kernel.get_unit(queue.segments.file_region(start), at - start)[2]
         if is_address(code):
             return code
     return None

@@ -48,7 +48,7 @@ from turbopump.pyx.walk import walk
 logger = logging.getLogger(__name__)
 
 
-def cut(
+def truncate_and_wait(
     parts: StoreParts,
     commit: GroupCommit,
     retention: Retention,
@@ -58,29 +58,29 @@ def cut(
     """Cut the log of a running store at `log_end`, where a record begins, and wait for the disk;
     see Store.truncate. Raises StoreError."""
     last_timestamp_before(parts.log, parts.damage, log_end)
-    retention.wait()
+    retention.wait_for_removals()
     retention.void_ages()
-    parts.checkpointer.wait()
+    parts.checkpointer.wait_for_round()
     run_to_end(truncation_steps(parts, commit, log_end, now_ms))
 
 
 def truncation_steps(
     parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now_ms: int
 ) -> Steps:
-    """Steps that do the work of `cut`; no other thread may work on the store. Pending sends of cut
-    records are answered with FLUSH_DISK_TIMEOUT at the end. The steps raise StoreError; after an
-    error of the disk the store refuses writes."""
+    """Steps that do the work of `truncate_and_wait`; no other thread may work on the store. Pending
+    sends of cut records are answered with FLUSH_DISK_TIMEOUT at the end. The steps raise
+    StoreError; after an error of the disk the store refuses writes."""
     if commit.failed or parts.checkpointer.failed:
         raise StoreError("the log cannot be cut: the store does not take changes now")
     timestamp_ms = last_timestamp_before(parts.log, parts.damage, log_end)
-    withdrawn = commit.withdraw(log_end, PutStatus.FLUSH_DISK_TIMEOUT)
+    withdrawn = commit.prepare_cut(log_end, PutStatus.FLUSH_DISK_TIMEOUT)
     try:
         if commit.failed is not None:
             raise StoreError(f"the log cannot be cut at {log_end}: {commit.failed}")
-        yield from _truncate(parts, log_end, timestamp_ms, now_ms)
-        commit.resume(timestamp_ms)
+        yield from _truncate_steps(parts, log_end, timestamp_ms, now_ms)
+        commit.resume_after_cut(timestamp_ms)
     except OSError as error:
-        commit.fail(error)
+        commit.fail_for_good(error)
         raise StoreError(f"the log cannot be cut at {log_end}: {error}") from error
     finally:
         commit.pending.answer(withdrawn)
@@ -111,24 +111,24 @@ def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -
     if start < tail.dispatched <= log_offset and tail.dispatched_timestamp_ms > 0:
         # A replica is cut near its end while others wait for it: do not read the whole file.
         known_ms = tail.dispatched_timestamp_ms
-        at, timestamp_ms = _walk(log, damage, tail.dispatched, log_offset)
+        at, timestamp_ms = _walk_records(log, damage, tail.dispatched, log_offset)
     else:
-        at, timestamp_ms = _walk(log, damage, start, log_offset)
+        at, timestamp_ms = _walk_records(log, damage, start, log_offset)
     timestamp_ms = timestamp_ms or known_ms
     if at != log_offset:
         raise StoreError(f"the log cannot be cut at {log_offset}: no record begins there")
     if timestamp_ms == 0 and start > log.min:
-        _at, timestamp_ms = _walk(log, damage, start - log.file_size, start)
+        _at, timestamp_ms = _walk_records(log, damage, start - log.file_size, start)
     return timestamp_ms
 
 
-def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[int, int]:
+def _walk_records(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[int, int]:
     """Walk the records of [start, until), which lie in one log file, past damage that is known.
     Returns (log offset where the walk ended, store time of the last record or 0)."""
     at, timestamp_ms = start, 0
     if start >= until:
         return at, timestamp_ms
-    base, region = log.segments.start_of(start), log.region(log.segments.start_of(start))
+    base, region = log.segments.start_of(start), log.file_region(log.segments.start_of(start))
     while True:
         found = walk(region, at - base, min(until - base, log.file_size), base)
         timestamp_ms = found.store_timestamp_ms or timestamp_ms
@@ -139,31 +139,33 @@ def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[in
         at = behind
 
 
-def _truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int) -> Steps:
+def _truncate_steps(
+    parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int
+) -> Steps:
     """Cut at `log_end`; the record before was stored at `last_timestamp_ms`. No sync of the log may
     be under way. Raises OSError, or StoreError before any change."""
     log, dispatcher = parts.log, parts.dispatcher
     cut_bytes = log.end - log_end
-    yield from _dispatch_rest(parts, log_end, now_ms)
+    yield from _dispatch_remaining(parts, log_end, now_ms)
     if cut_bytes == 0:
         return
-    yield parts.checkpointer.cutting(log_end, last_timestamp_ms)
+    yield parts.checkpointer.prepare_cut_work(log_end, last_timestamp_ms)
     # Cut queues begin where earlier lives of their topics end. Those ends are written after the
     # cut, because with the old log they would be unchanged.
-    write_ends = parts.queues.deleted_topics.clamping(log_end)
+    write_ends = parts.queues.deleted_topics.lower_ends_work(log_end)
     if has_units_from(parts, log_end):
         yield from _cut_derived(parts, log_end)
     if dispatcher.position >= log_end:
         dispatcher.last_store_timestamp_ms = last_timestamp_ms
-    dispatcher.cut(log_end)
+    dispatcher.rewind_to(log_end)
     if log.tail.limit != UNLIMITED:
         log.tail.limit = min(log.tail.limit, log_end)  # after the queues' ends, see above
     yield from cut_log(log, log_end, last_timestamp_ms)
     parts.damage.forget_from(log_end)
     yield write_ends
     recovery.settle_queues(parts)
-    yield from parts.checkpointer.finishing(last_timestamp_ms)
-    log.look_ahead()
+    yield from parts.checkpointer.sync_and_save_steps(last_timestamp_ms)
+    log.make_next_file_if_near()
     logger.info("the log was cut at %d, %d bytes went", log_end, cut_bytes)
 
 
@@ -173,7 +175,7 @@ def _cut_derived(parts: StoreParts, log_end: LogOffset) -> Steps:
     yield from truncate_units(parts, log_end, every=False)
     if index is not None:
         parts.queues.table.set_index(None)
-        yield from index.truncating(log_end, partial(_store_timestamp_ms, log))
+        yield from index.truncation_steps(log_end, partial(_store_timestamp_ms, log))
 
 
 def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps:
@@ -182,22 +184,22 @@ def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps
     the first sync removes the head of the record there, and no walk gets past that. All bytes
     before `log_end` must be durable. The steps raise OSError."""
     log.stop_at(log_end)
-    yield log.give_up_next_file()  # before its neighbours, or a hole would precede it
+    yield log.discard_next_file_work()  # before its neighbours, or a hole would precede it
     start = log.segments.start_of(log_end)
-    mapped, position = log.mapped(start), log_end - start
+    mapped, position = log.mapped_file(start), log_end - start
     head = min(kernel.FILLER_SIZE, log.file_size - position)
     mapped.region.zero(position, head)
     yield partial(mapped.sync, position, position + head)
-    yield log.dropping(log_end)
-    yield log.clearing(log_end)
+    yield log.drop_files_work(log_end)
+    yield log.zero_tail_work(log_end)
     log.start_writing(log_end, last_timestamp_ms)
 
 
-def _dispatch_rest(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
+def _dispatch_remaining(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
     """Make the remaining bytes durable and dispatch them, so that each queue knows its next
     offset."""
     log, dispatcher, checkpointer = parts.log, parts.dispatcher, parts.checkpointer
-    for mapped, start, stop in log.unflushed(log_end):
+    for mapped, start, stop in log.unflushed_ranges(log_end):
         yield partial(mapped.sync, start, stop)
     log.flushed = LogOffset(max(log.flushed, log_end))
     visible = LogOffset(min(log_end, log.tail.limit))
@@ -205,11 +207,11 @@ def _dispatch_rest(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
     if dispatcher.position < visible:
         raise StoreError(f"the log cannot be cut at {log_end}: {dispatcher.stalled}")
     checkpointer.dirty.mark_dirty(*dispatcher.take_arrivals())
-    yield from checkpointer.finishing()
+    yield from checkpointer.sync_and_save_steps()
 
 
 def _store_timestamp_ms(log: CommitLog, log_offset: int) -> int:
     """Store time in epoch ms of the record at `log_offset`; the log's latest store time if no
     record begins there."""
-    record = log.record(log_offset)
+    record = log.read_record(log_offset)
     return record.store_timestamp_ms if record is not None else log.last_store_timestamp_ms

@@ -21,7 +21,7 @@ from turbopump.engine.log import replica_append
 from turbopump.engine.log.next_file import NextFile, expect_syncs
 from turbopump.engine.log.page_warmer import PageWarmer
 from turbopump.engine.log.record_parts import (
-    refusal,
+    size_refusal,
     without_crc,
 )
 from turbopump.engine.log.record_writing import Write, batch_writer, record_writer
@@ -54,8 +54,8 @@ UNKNOWN_END = LogOffset(1 << 63)
 
 class CommitLog:
     """The log files and their positions: `min` <= `flushed` <= `end`. All three are record
-    boundaries, except after `append_raw` of bytes that are not whole records: then `flushed` and
-    `end` may lie inside a record."""
+    boundaries, except after `append_fitting_pieces` of bytes that are not whole records: then
+    `flushed` and `end` may lie inside a record."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, pool: MappingPool) -> None:
         self.config = config
@@ -116,7 +116,7 @@ class CommitLog:
         self.tail.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.contains(end):
             start = self.segments.start_of(end)
-            expect_syncs(self.config, self.mapped(start), end - start)
+            expect_syncs(self.config, self.mapped_file(start), end - start)
             self._open_file(start)
 
     def append(
@@ -132,7 +132,7 @@ class CommitLog:
         topic = message.topic.encode()
         if self.config.enabled_append_prop_crc:
             properties = without_crc(properties)
-        refused = refusal(self.config, message, topic, properties)
+        refused = size_refusal(self.config, message, topic, properties)
         if refused is not None:
             return refused
         store_ms = self._store_ms(message.topic, now_ms)
@@ -145,7 +145,7 @@ class CommitLog:
         are the elements' own. Times and statuses as for `append`; a malformed body is
         MESSAGE_ILLEGAL."""
         topic = message.topic.encode()
-        refused = refusal(self.config, message, topic, b"")
+        refused = size_refusal(self.config, message, topic, b"")
         if refused is not None:
             return refused
         store_ms = self._store_ms(message.topic, now_ms)
@@ -155,17 +155,17 @@ class CommitLog:
         except ValueError as error:
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
 
-    def begin(self, log_offset: LogOffset) -> None:
+    def begin_at(self, log_offset: LogOffset) -> None:
         """Let an empty log without files begin at `log_offset`, the first byte of a file: the
         beginning of the master's log or of its last file. No file is made yet. The work that
-        `give_up_next_file` returned must be done, because a hole in the log would follow the unused
-        file."""
+        `discard_next_file_work` returned must be done, because a hole in the log would follow the
+        unused file."""
         assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
         assert self._next.ready is None, "a file that is not of this log"
         self.segments.first = log_offset
         self.start_writing(log_offset, 0)
 
-    def append_raw(self, pieces: list[memoryview], *, whole: bool) -> list[memoryview]:
+    def append_fitting_pieces(self, pieces: list[memoryview], *, whole: bool) -> list[memoryview]:
         """Append bytes of another log at `end`, not durable yet: `whole` records, or bytes that may
         end anywhere. Returns the rest of `pieces`, which the caller appends again once the next
         file is made; [] if all were appended. Raises OSError if `lacks_file`; the bytes that fit
@@ -178,7 +178,7 @@ class CommitLog:
             self._raw_end = UNKNOWN_END
         size = sum(map(len, pieces))
         while size:
-            if self._file is None and not self._roll():
+            if self._file is None and not self._roll_file():
                 if self.lacks_file:
                     raise OSError(errno.ENOSPC, "no next log file", self.segments.folder)
                 return pieces
@@ -195,8 +195,9 @@ class CommitLog:
         return []
 
     def append_frames(self, frames: PlainFrames) -> bool:
-        """Append bodies as `append_raw` appends whole records. False, with nothing written, unless
-        `append_raw` opened the current file and they leave room in it (PlainFrames.write)."""
+        """Append bodies as `append_fitting_pieces` appends whole records. False, with nothing
+        written, unless `append_fitting_pieces` opened the current file and they leave room in it
+        (PlainFrames.write)."""
         return self._is_copy and frames.write(self.tail)
 
     def cut_torn(self, end: LogOffset) -> None:
@@ -241,7 +242,7 @@ class CommitLog:
             self._mark, self._next_mark = max(self._mark, self._next_mark), boundary
         return self._mark
 
-    def view(self, log_offset: int, size: int) -> memoryview | None:
+    def view_bytes(self, log_offset: int, size: int) -> memoryview | None:
         """A read-only view of the `size` bytes at `log_offset`, without a check of their content;
         None if the log does not have all of them, or they do not lie in one file."""
         start = self.segments.start_of(log_offset)
@@ -253,9 +254,9 @@ class CommitLog:
             or position + size > self.file_size
         ):
             return None
-        return self.region(start).view(position, size)
+        return self.file_region(start).view(position, size)
 
-    def record(self, log_offset: int) -> Record | None:
+    def read_record(self, log_offset: int) -> Record | None:
         """The record at `log_offset`, decoded, visible or not; None if no record starts there, or
         if its body does not fit its CRC."""
         if not self.segments.first <= log_offset < self.end:
@@ -263,7 +264,7 @@ class CommitLog:
         start = self.segments.start_of(log_offset)
         limit = min(self.end - start, self.file_size)
         try:
-            found = kernel.decode(self.region(start), log_offset - start, limit, start)
+            found = kernel.decode(self.file_region(start), log_offset - start, limit, start)
         except ValueError:
             return None
         return found if found.physical_offset == log_offset and found.crc_ok else None
@@ -271,16 +272,16 @@ class CommitLog:
     def region_of(self, start: int) -> Region | None:
         """Mapped memory of the file that begins at log offset `start`; None if the log has no such
         file."""
-        return self.region(start) if self.segments.contains(start) else None
+        return self.file_region(start) if self.segments.contains(start) else None
 
-    def piece(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
+    def part_in_one_file(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
         """The part of the log offsets [start, end) that lies in the file of `start`: (log offset at
         which the file begins, the file's memory, first byte of the part in the file, byte after
         it)."""
         base = self.segments.start_of(start)
-        return base, self.region(base), start - base, min(end - base, self.file_size)
+        return base, self.file_region(base), start - base, min(end - base, self.file_size)
 
-    def unflushed(self, end: LogOffset) -> list[tuple[MappedFile, int, int]]:
+    def unflushed_ranges(self, end: LogOffset) -> list[tuple[MappedFile, int, int]]:
         """Ranges to sync so that all bytes before `end` are durable, ascending: (file, first byte
         in the file, byte after the range)."""
         ranges = []
@@ -288,7 +289,7 @@ class CommitLog:
         while at < end:
             base = self.segments.start_of(at)
             stop = min(end, base + self.file_size)
-            ranges.append((self.mapped(base), at - base, stop - base))
+            ranges.append((self.mapped_file(base), at - base, stop - base))
             at = stop
         return ranges
 
@@ -296,19 +297,19 @@ class CommitLog:
         """Remove the files that begin at `end` or later, durably; blocks for the disk. The log's
         only file stays, because its name records where the log continues. `self.end` is unchanged.
         Raises OSError."""
-        self.dropping(end)()
+        self.drop_files_work(end)()
 
-    def dropping(self, end: LogOffset) -> Work:
+    def drop_files_work(self, end: LogOffset) -> Work:
         """Take the files that begin at `end` or later out of the log now; the returned work, for a
         disk thread, removes them durably. See `drop_files_from_end`."""
         segments, files = self.segments, self.files
         paths: list[str] = []
-        while segments.count > 1 and segments.last >= end:
+        while segments.count > 1 and segments.last_file_start >= end:
             paths.append(segments.forget_last())
-        is_last = segments.count > 0 and segments.last >= end
-        kept = segments.mapped(segments.last) if is_last else None
+        is_last = segments.count > 0 and segments.last_file_start >= end
+        kept = segments.mapped_file(segments.last_file_start) if is_last else None
 
-        def work() -> None:
+        def remove_files() -> None:
             if paths:
                 # A process killed here or in `close` may have removed later files without syncing
                 # the folder.
@@ -322,7 +323,7 @@ class CommitLog:
                 files.sync(kept.path)
                 files.sync_folder(segments.folder)
 
-        return work
+        return remove_files
 
     def truncate(self, end: LogOffset) -> int:
         """Cut the log at `end`, durably: remove later files and zero the rest of the file of `end`.
@@ -332,16 +333,16 @@ class CommitLog:
         that were not all zeros. Raises OSError; the log is then unchanged or shorter, never mixed.
         """
         self.drop_files_from_end(end)
-        return self.clearing(end)()
+        return self.zero_tail_work(end)()
 
-    def clearing(self, end: LogOffset) -> Callable[[], int]:
+    def zero_tail_work(self, end: LogOffset) -> Callable[[], int]:
         """Return work for a disk thread that zeroes the file of `end` from `end` to its last byte,
         durably. The work returns the number of bytes in the 64 KiB pieces that were not all zeros,
         and raises OSError."""
         if not self.segments.contains(end):
             return lambda: 0
         start = self.segments.start_of(end)
-        return partial(clear_tail, self.mapped(start), end - start)
+        return partial(clear_tail, self.mapped_file(start), end - start)
 
     def stop_at(self, end: LogOffset) -> None:
         """End the log at `end` in memory, without a change of its files, and write nothing before
@@ -355,11 +356,11 @@ class CommitLog:
         """Whether no disk thread works on the next file or warms pages."""
         return self._next.is_idle and self._warmer.is_idle
 
-    def give_up_next_file(self) -> Work:
+    def discard_next_file_work(self) -> Work:
         """Give up the file that was made ahead; the returned work, for a disk thread, removes it
         durably, or does nothing if there is no such file. Blocks until the disk threads have
         finished their work on it, unless the log `is_idle`."""
-        return partial(self._remove, self._take_unused())
+        return partial(self._remove, self._forget_unused_file())
 
     def forget_oldest(self) -> str:
         """Take the oldest file out of the log, so that `min` moves to the next file; the caller
@@ -368,11 +369,11 @@ class CommitLog:
         return self.segments.forget_first()
 
     def forget_all(self) -> None:
-        """Make this an empty log at 0, which takes no records before `begin`, because the caller is
-        about to remove all files, the next file included. Blocks until the disk threads have
+        """Make this an empty log at 0, which takes no records before `begin_at`, because the caller
+        is about to remove all files, the next file included. Blocks until the disk threads have
         finished their work on the next file; no sync may be under way."""
         self._close_file()
-        self._take_unused()
+        self._forget_unused_file()
         while self.segments.count:
             self.segments.forget_last()
         self.segments.first = 0
@@ -382,7 +383,7 @@ class CommitLog:
         """Stop writing; block until the file that is being made ahead is ready, and remove it if it
         was not used (as RocketMQ does). Errors are logged. Unsynced bytes are not synced."""
         self._close_file()
-        path = self._take_unused()
+        path = self._forget_unused_file()
         try:
             if path:
                 self.files.remove(path)
@@ -406,12 +407,12 @@ class CommitLog:
         if size_max + kernel.FILLER_SIZE > self.file_size:
             reason = f"{size_max} bytes do not fit into a log file of {self.file_size}"
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-        if self._file is None and not self._roll():
+        if self._file is None and not self._roll_file():
             return self._no_file_result()
         assert self._file is not None
         sizes = write(self._file.region, self.end - self._base, self.end)
         if isinstance(sizes, int):
-            if not self._roll():
+            if not self._roll_file():
                 return self._no_file_result()
             sizes = write(self._file.region, self.end - self._base, self.end)
             assert not isinstance(sizes, int), "no room in a new file"
@@ -425,22 +426,22 @@ class CommitLog:
         self.tail.last_store_timestamp_ms = max(self.last_store_timestamp_ms, store_ms)
         return Appended(PutStatus.PUT_OK, queue_offset, log_offsets, at, size, store_ms)
 
-    def _roll(self) -> bool:
+    def _roll_file(self) -> bool:
         """Continue in the next file. Returns False, without a change, if there is no next file yet.
         The filler is written only when the next file exists, so that a failed roll changes nothing.
         """
         start = self._next.start_at(self.end)
-        mapped = self._next.take(start)
+        mapped = self._next.take_file(start)
         if mapped is None:
             return False
         if self._file is not None:
             kernel.append_filler(self._file.region, self.end - self._base, self.file_size)
             self._file.expect_scans()
-        self.segments.adopt(start, mapped, lambda: self._may_close(start))
+        self.segments.adopt_file(start, mapped, lambda: self._may_close(start))
         self.tail.end = max(start, self.end)
-        self._next.adopted()
+        self._next.note_adopted()
         self._open_file(start)
-        self.look_ahead()
+        self.make_next_file_if_near()
         return True
 
     def _no_file_result(self) -> Appended:
@@ -456,14 +457,14 @@ class CommitLog:
 
     def _open_file(self, start: int) -> None:
         """Let the writer continue in the existing file that begins at `start`."""
-        self._file = self.mapped(start)
+        self._file = self.mapped_file(start)
         self._base = start
         self.tail.open(start, self._file.region)
 
     def _close_file(self) -> None:
         """Leave the writer without a current file."""
         self._file = None
-        self._warmer.reset()
+        self._warmer.forget_warm_pages()
         self.tail.open(0, None)
 
     def make_first(self) -> None:
@@ -471,27 +472,27 @@ class CommitLog:
         have a disk thread make the next file if the last one is nearly full. Raises OSError if the
         first file cannot be created."""
         if self.segments.count:
-            self.look_ahead()
+            self.make_next_file_if_near()
         else:
             self._next.make_first(self.end)
 
-    def look_ahead(self) -> None:
+    def make_next_file_if_near(self) -> None:
         """Begin to make the next file on a disk thread once the end of the last one is near, unless
         `is_suspended`; so a roll does not wait for the disk."""
         if not self.is_suspended:
-            self._next.look_ahead(self.tail.end, self._grown)
+            self._next.make_if_near(self.tail.end, self._grown)
 
-    def warm(self, steady_ms: int = 0) -> None:
+    def warm_ahead(self, steady_ms: int = 0) -> None:
         """Call every 100 ms with the monotonic clock `steady_ms`: disk threads make the next file
         in time, and make pages present if the log grows fast."""
         if self.is_suspended:
             return
-        self._next.watch(self.end, steady_ms)
+        self._next.watch_for_missing(self.end, steady_ms)
         self._grown = grown = max(0, self.end - self._seen_end)
         self._seen_end = self.end
-        self.look_ahead()
+        self.make_next_file_if_near()
         if self._file is not None and not self._is_copy:
-            self._warmer.grow(self.end, grown)
+            self._warmer.warm_ahead(self.end, grown)
 
     def _file_at(self, log_offset: int) -> tuple[MappedFile | None, int]:
         """(file that holds `log_offset`, or the next file for offsets after the current one; log
@@ -501,11 +502,11 @@ class CommitLog:
         file_end = self._base + self.file_size
         return (self._file, self._base) if log_offset < file_end else (self._next.ready, file_end)
 
-    def _take_unused(self) -> str:
+    def _forget_unused_file(self) -> str:
         """Forget the unused next file. Returns its path, which the caller removes, or "" if there
         is no such file."""
-        self._warmer.finish()
-        return self._next.give_up()
+        self._warmer.wait_until_idle()
+        return self._next.discard_file()
 
     def _remove(self, path: str) -> None:
         """Remove a log file durably; no-op for ""."""
@@ -513,12 +514,12 @@ class CommitLog:
             self.files.remove(path)
             self.files.sync_folder(self.segments.folder)
 
-    def mapped(self, start: int) -> MappedFile:
+    def mapped_file(self, start: int) -> MappedFile:
         """The mapped file that starts at log offset `start`; it must exist in the log."""
-        return self.segments.mapped(start, lambda: self._may_close(start))
+        return self.segments.mapped_file(start, lambda: self._may_close(start))
 
-    def region(self, start: int) -> Region:
+    def file_region(self, start: int) -> Region:
         """Mapped memory of the file that starts at log offset `start`; it must exist in the log."""
         if start == self._base and self._file is not None:
             return self._file.region
-        return self.mapped(start).region
+        return self.mapped_file(start).region

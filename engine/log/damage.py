@@ -30,7 +30,7 @@ FILE_NAME = "logDamage.json"
 PLACES_MAX = 1000
 """Maximum number of places in the list: a disk with more damage must be replaced."""
 SUSPECTS_MAX = 10_000
-"""Maximum number of queue units and index entries that `suspect` checks: each check walks a
+"""Maximum number of queue units and index entries that `check_target` checks: each check walks a
 file."""
 SEARCH_CHUNK = 1 << 20
 """Bytes per read in a search for the next record after damage."""
@@ -80,7 +80,7 @@ class LogDamage:
         ineligible; None if there is no such place."""
 
     @property
-    def places(self) -> list[Damage]:
+    def known_places(self) -> list[Damage]:
         """All known places by ascending log offset, given up or not."""
         return [self._places[at] for at in sorted(self._places)]
 
@@ -99,21 +99,21 @@ class LogDamage:
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{FILE_NAME} is not a list of damaged places: {error}") from None
         self._update_refusal()
-        self._saved = tuple(self.places)
+        self._saved = tuple(self.known_places)
 
-    def check(self) -> None:
+    def drop_obsolete(self) -> None:
         """Call once after recovery: drop the places that retention removed, that lie after the
         log's end, or whose records are whole again, and log the others."""
-        for place in self.places:
+        for place in self.known_places:
             inside = self._log.min <= place.log_offset < self._log.end
-            if not inside or self._fault(place.log_offset) == WHOLE:
+            if not inside or self._fault_at(place.log_offset) == WHOLE:
                 logger.warning("the record is removed or whole again: %s", place)
                 del self._places[place.log_offset]
             elif not place.given_up:
                 logger.error("writes are refused: %s", place)
         self._update_refusal()
 
-    def note(self, log_offset: int, reason: str) -> Damage:
+    def note_damage(self, log_offset: int, reason: str) -> Damage:
         """Add the damaged record that a walk through the log met at `log_offset`, and return its
         place; a known place is returned unchanged. With PLACES_MAX places the new one is returned
         and logged, but not added. Saved by the next `save`."""
@@ -131,7 +131,7 @@ class LogDamage:
             self._update_refusal()
         return place
 
-    def give_up(self, log_offset: int) -> Damage:
+    def mark_given_up(self, log_offset: int) -> Damage:
         """Mark the damage at `log_offset` as given up, as an operator asked, and return its place:
         it no longer makes the broker ineligible. Saved by the next `save`. Raises StoreError if no
         damage is known there."""
@@ -144,8 +144,8 @@ class LogDamage:
         return self._places[log_offset]
 
     def forget_from(self, log_end: int) -> None:
-        """Drop the places at `log_end` or later, because the log was cut there, and let `suspect`
-        check every place again. Saved by the next `save`."""
+        """Drop the places at `log_end` or later, because the log was cut there, and let
+        `check_target` check every place again. Saved by the next `save`."""
         self._places = {at: place for at, place in self._places.items() if at < log_end}
         self._suspects.clear()
         self._update_refusal()
@@ -157,7 +157,7 @@ class LogDamage:
         if self._places and min(self._places) < self._log.min:
             self._places = {at: place for at, place in self._places.items() if at >= self._log.min}
             self._update_refusal()
-        places = tuple(self.places)
+        places = tuple(self.known_places)
         if places == self._saved or self._lane.busy:
             return
         self._saved = places
@@ -171,9 +171,9 @@ class LogDamage:
 
     def close(self) -> None:
         """Save the list if it changed, and block until it is saved, or the failure was logged."""
-        self._lane.finish()
+        self._lane.wait_until_idle()
         self.save()
-        self._lane.finish()
+        self._lane.wait_until_idle()
 
     # Looking
 
@@ -183,9 +183,9 @@ class LogDamage:
         log = self._log
         base = log.segments.start_of(log_offset)
         position, end = log_offset - base, log_offset - base + size
-        return walk(log.region(base), position, end, base).position == end
+        return walk(log.file_region(base), position, end, base).position == end
 
-    def suspect(self, log_offset: int, size: int) -> None:
+    def check_target(self, log_offset: int, size: int) -> None:
         """Check the log where a queue unit, or an index entry (`size` 0), points to no whole
         record: walk its file up to `log_offset`, and note damage of the log; a wrong pointer is
         only logged. Each place is checked once."""
@@ -196,10 +196,10 @@ class LogDamage:
         if not log.min <= log_offset < log.end or len(self._suspects) >= SUSPECTS_MAX:
             return
         self._suspects.add(name)
-        at = self.verify(log.segments.start_of(log_offset), log_offset)
-        reason = self._fault(log_offset) if at == log_offset else WHOLE
+        at = self.verify_records(log.segments.start_of(log_offset), log_offset)
+        reason = self._fault_at(log_offset) if at == log_offset else WHOLE
         if reason:
-            self.note(log_offset, reason)
+            self.note_damage(log_offset, reason)
         else:
             logger.error(
                 "a queue unit or index entry points to log offset %d, size %d, where no such "
@@ -208,15 +208,15 @@ class LogDamage:
                 size,
             )
 
-    def verify(self, start: int, until: int) -> int:
+    def verify_records(self, start: int, until: int) -> int:
         """Walk the log from `start`, where a record begins, to the end of the first record that
         ends at `until` or later, and note damaged places on the way. Returns that end, a log
         offset."""
         at = start
         while at < until:
-            at, reason = self._walk(at, until)
+            at, reason = self._walk_to(at, until)
             if reason:
-                at = self.note(at, reason).end
+                at = self.note_damage(at, reason).end
         return at
 
     def known_end(self, log_offset: int) -> LogOffset | None:
@@ -225,7 +225,7 @@ class LogDamage:
         place = self._places.get(log_offset)
         return None if place is None else place.end
 
-    def _walk(self, start: int, until: int) -> tuple[int, str]:
+    def _walk_to(self, start: int, until: int) -> tuple[int, str]:
         """Walk to the end of the first record that ends at `until` or later, and return (that end,
         ""); at a damaged record return (its beginning, the reason). Known damage is passed over."""
         log = self._log
@@ -234,7 +234,7 @@ class LogDamage:
             base = log.segments.start_of(at)
             limit = min(log.end - base, log.file_size)
             stop = min(until - base, limit)
-            found = walk(log.region(base), at - base, stop, base)
+            found = walk(log.file_region(base), at - base, stop, base)
             at = base + found.position
             if at >= until:
                 break
@@ -242,7 +242,9 @@ class LogDamage:
                 at = base + log.file_size
                 continue
             # The record that reaches beyond `stop`, or the damaged one.
-            last = walk(log.region(base), at - base, min(limit, self._stated_end(base, at)), base)
+            last = walk(
+                log.file_region(base), at - base, min(limit, self._stated_end(base, at)), base
+            )
             if last.count:
                 at = base + last.position
             elif at in self._places:
@@ -251,28 +253,28 @@ class LogDamage:
                 return at, last.reason or found.reason or NO_RECORD
         return at, WHOLE
 
-    def skip(self, log_offset: int, until: int) -> LogOffset:
+    def skip_damage(self, log_offset: int, until: int) -> LogOffset:
         """Note the damage that the dispatcher met at `log_offset`. Returns the log offset at which
         the dispatcher continues, at most `until`."""
-        place = self.note(log_offset, self._fault(log_offset) or NO_RECORD)
+        place = self.note_damage(log_offset, self._fault_at(log_offset) or NO_RECORD)
         return LogOffset(min(place.end, until))
 
     def _stated_end(self, base: int, at: int) -> int:
         """Position in the file after the record that begins at log offset `at`, according to its
         size field; `base` is the log offset of the file's first byte."""
-        region = self._log.region(base)
+        region = self._log.file_region(base)
         position = at - base
         if position + MAGIC_AT > self._log.file_size:
             return self._log.file_size
         return max(position, position + region.get_i32(position))
 
-    def _fault(self, log_offset: int) -> str:
+    def _fault_at(self, log_offset: int) -> str:
         """Reason why no whole record begins at `log_offset`; WHOLE if one begins there."""
         log = self._log
         base = log.segments.start_of(log_offset)
         position, limit = log_offset - base, min(log.end - base, log.file_size)
         end = min(limit, self._stated_end(base, log_offset))
-        found = walk(log.region(base), position, max(end, position), base)
+        found = walk(log.file_region(base), position, max(end, position), base)
         if found.count or found.status == kernel.BLANK_FOUND:
             return WHOLE
         return found.reason or NO_RECORD
@@ -280,7 +282,7 @@ class LogDamage:
     def _update_refusal(self) -> None:
         """Set `first` to the first place that is not given up; the log refuses writes while there
         is such a place."""
-        self.first = next((place for place in self.places if not place.given_up), None)
+        self.first = next((place for place in self.known_places if not place.given_up), None)
         self._log.tail.refuse(DAMAGED, self.first is not None)
 
 
@@ -290,7 +292,7 @@ def resume_at(log: CommitLog, log_offset: int, log_end: int) -> LogOffset:
     through its file. Without a further record in this file: the start of the next file, or
     `log_end`. Blocks for the search."""
     base = log.segments.start_of(log_offset)
-    region, limit = log.region(base), min(log_end - base, log.file_size)
+    region, limit = log.file_region(base), min(log_end - base, log.file_size)
     try:
         behind = log_offset - base + kernel.decode(region, log_offset - base, limit, base).size
     except ValueError:

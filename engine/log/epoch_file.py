@@ -7,8 +7,9 @@ Every change is durable before anything else reports it (law 4), and follows the
 that it belongs to: the next open repairs a list with entries after the end of a cut log.
 
 A change is a line in X.changes (epoch_lines.py), synced once. X itself, in RocketMQ's form, and its
-second copy are written later while the broker runs (`folding`), or before a clean stop ends.
-RocketMQ reads X alone: if the broker was killed during a change of role, X lacks the last change.
+second copy are written later while the broker runs (`write_copies_work`), or before a clean stop
+ends. RocketMQ reads X alone: if the broker was killed during a change of role, X lacks the last
+change.
 
 The second copy, X.bak, has RocketMQ's name and text, and two more lines that RocketMQ ignores:
 CURRENT, and the number of the list. It is replaced after X. State of the files after a crash:
@@ -156,26 +157,26 @@ class EpochFile:
         """
         if self.trust is Trust.UNPROVEN:
             raise ValueError(f"no epoch can follow: {self.reason}")
-        self._replace(self.epochs.appended(epoch, start))
+        self._replace_list(self.epochs.with_epoch(epoch, start))
 
-    def cut(self, log_end: LogOffset) -> None:
+    def cut_entries(self, log_end: LogOffset) -> None:
         """Remove the entries that start at `log_end` or later, where the log was cut. If `trust` is
         UNPROVEN, only lower `believed_end`. Raises OSError."""
         if self.trust is Trust.UNPROVEN:
             self._proven_end = min(self._proven_end, log_end)
         else:
-            self._replace(self.epochs.cut(log_end))
+            self._replace_list(self.epochs.cut_at(log_end))
 
-    def expire(self, log_min: LogOffset) -> None:
+    def expire_entries(self, log_min: LogOffset) -> None:
         """Remove the entries that ended before `log_min`, because retention removed their bytes. A
         no-op if `trust` is UNPROVEN. Raises OSError."""
         if self.trust is not Trust.UNPROVEN:
-            self._replace(self.epochs.without_expired(log_min))
+            self._replace_list(self.epochs.without_expired(log_min))
 
-    def adopt(self, epochs: Epochs) -> None:
+    def adopt_proven(self, epochs: Epochs) -> None:
         """Replace the list by `epochs`, which a handshake proved to label this log, and set `trust`
         to WHOLE. Raises OSError."""
-        self._replace(epochs)
+        self._replace_list(epochs)
         self.trust, self.reason = Trust.WHOLE, ""
 
     def begin_lines(self) -> None:
@@ -191,7 +192,7 @@ class EpochFile:
         self._sync_names()
         self._has_lines = True
 
-    def writing(self, epochs: Epochs) -> Callable[[], None] | None:
+    def write_work(self, epochs: Epochs) -> Callable[[], None] | None:
         """Return work for a disk thread that makes `epochs` durable; None if they are the current
         list already. `self.epochs` is unchanged: call `set_written` with the same list if the work
         succeeds, and begin no other change meanwhile. The work raises OSError."""
@@ -209,8 +210,8 @@ class EpochFile:
         return partial(self._write_line, self._lines_end, line)
 
     def set_written(self, epochs: Epochs) -> None:
-        """Make `epochs`, the list of the last `writing`, the current list in memory; call this only
-        after its work has succeeded, or if `writing` returned None."""
+        """Make `epochs`, the list of the last `write_work`, the current list in memory; call this
+        only after its work has succeeded, or if `write_work` returned None."""
         if self._writing == 0:
             self._kept = self._number
         elif self._writing is not None:
@@ -228,7 +229,7 @@ class EpochFile:
         has_any = self._kept is not None and (self._kept > 0 or bool(self.epochs.entries))
         return has_any and self._kept != self._number
 
-    def folding(self) -> tuple[Callable[[], None], Callable[[], None]]:
+    def write_copies_work(self) -> tuple[Callable[[], None], Callable[[], None]]:
         """Return (work for a disk thread that writes the current list into the epoch file and its
         second copy, callback for the loop thread after its success). Must not be called during a
         change; changes and cuts of the log may come while the work runs. The work raises OSError.
@@ -240,11 +241,11 @@ class EpochFile:
 
         return partial(self._write_copies, epochs, number), succeeded
 
-    def fold(self) -> None:
+    def write_copies(self) -> None:
         """Write the current list into the epoch file and its second copy now, if `is_behind`.
         Blocks for the disk. Raises OSError."""
         if self.is_behind:
-            work, succeeded = self.folding()
+            work, succeeded = self.write_copies_work()
             work()
             succeeded()
 
@@ -259,15 +260,15 @@ class EpochFile:
         if newest is not None and in_lines:
             found.main, found.backup, self._lines_end = newest[1], None, newest[2]
         if found.main is not None and (found.main.entries or log_min == log_end):
-            self._believe(found.main, log_end)
+            self._trust_list(found.main, log_end)
         elif found.backup is not None and found.backup_is_current and found.backup.entries:
             logger.warning("%s: %s; restored from its second copy", self._path, found.reason)
-            self._believe(found.backup, log_end)
+            self._trust_list(found.backup, log_end)
         elif log_min == log_end or (never_kept and found.main is None and not found.reason):
             if found.reason:
                 logger.warning("%s: %s; the log is empty and needs none", self._path, found.reason)
         else:
-            self._distrust(found, log_min, log_end)
+            self._mark_unproven(found, log_min, log_end)
             return
         if copies[0] is not None:  # a killed process may have left the copy in memory only
             self._files.sync(self._path)
@@ -278,9 +279,9 @@ class EpochFile:
             self._write_copies(self.epochs, self._number)
             self._kept = self._number
 
-    def _believe(self, epochs: Epochs, log_end: LogOffset) -> None:
+    def _trust_list(self, epochs: Epochs, log_end: LogOffset) -> None:
         """Make a valid list the current list, without entries that start after the log's end."""
-        self.epochs = epochs.within(log_end)
+        self.epochs = epochs.limited_to(log_end)
         if len(self.epochs) < len(epochs):
             self.lost_from = epochs.entries[-1].start
             logger.warning(
@@ -292,7 +293,7 @@ class EpochFile:
         if self.epochs.entries:
             self.trust = Trust.WHOLE
 
-    def _distrust(self, found: _ReadCopies, log_min: LogOffset, log_end: LogOffset) -> None:
+    def _mark_unproven(self, found: _ReadCopies, log_min: LogOffset, log_end: LogOffset) -> None:
         """Mark the list unproven: the log has bytes without a valid list. An older second copy
         still labels some of them."""
         self.trust = Trust.UNPROVEN
@@ -301,7 +302,7 @@ class EpochFile:
         if found.backup is not None and found.backup.entries:
             last = found.backup.entries[-1].start
             self._proven_end = LogOffset(max(log_min, min(last, log_end)))
-            self.epochs = found.backup.cut(self._proven_end)
+            self.epochs = found.backup.cut_at(self._proven_end)
         logger.error(
             "%s; the list is valid up to log offset %d of %d",
             self.reason,
@@ -310,10 +311,14 @@ class EpochFile:
         )
 
     def _read_lines(self) -> tuple[int, Epochs, int] | None:
-        """The result of `epoch_lines.newest` for the lines file; None without a file or a
+        """The result of `epoch_lines.read_newest_line` for the lines file; None without a file or a
         valid line."""
         path = self._path + epoch_lines.SUFFIX
-        return epoch_lines.newest(self._files.read(path)) if self._files.exists(path) else None
+        return (
+            epoch_lines.read_newest_line(self._files.read(path))
+            if self._files.exists(path)
+            else None
+        )
 
     def _read_both(self, never_kept: bool) -> _ReadCopies:
         """Read and decode the epoch file and its second copy."""
@@ -342,9 +347,9 @@ class EpochFile:
             number,
         )
 
-    def _replace(self, epochs: Epochs) -> None:
+    def _replace_list(self, epochs: Epochs) -> None:
         """Make `epochs` the current list, durably; blocks for the disk. Raises OSError."""
-        work = self.writing(epochs)
+        work = self.write_work(epochs)
         was = self.trust
         if work is not None:
             work()

@@ -54,7 +54,7 @@ class EpochKeeping:
         if plain:
             return
         try:
-            marks.begin(listed=bool(self.epochs.entries))
+            marks.make_first_marks(listed=bool(self.epochs.entries))
         except OSError as error:
             raise StoreError(f"the store cannot join a replication group: {error}") from error
 
@@ -69,46 +69,46 @@ class EpochKeeping:
         copies."""
         return self._steps.busy or self._lane.busy
 
-    def forget(self) -> None:
+    def clear_epochs(self) -> None:
         """Clear the list in memory alone, because the log begins again and the labels of its old
-        bytes are void; `reopening` follows."""
+        bytes are void; `reopen_steps` follows."""
         self.file.epochs = NO_EPOCHS
 
-    def reopening(self) -> Steps:
+    def reopen_steps(self) -> Steps:
         """Steps that open a new list after all files of the store were removed and the log began
         again. The steps raise OSError."""
         found: list[EpochFile] = []
 
-        def work() -> None:
+        def open_list() -> None:
             try:
                 found.append(self._open())
             except StoreError as error:
                 raise OSError(errno.EIO, str(error)) from error
 
-        yield work
+        yield open_list
         self.file = found[0]
 
-    def cutting(self, log_end: LogOffset) -> Steps:
+    def cut_steps(self, log_end: LogOffset) -> Steps:
         """Steps that remove the entries that start at `log_end` or later, where the log was cut;
         durable at their end. The steps raise OSError."""
         file = self.file
         if self._plain:
             return
         if file.trust is Trust.UNPROVEN:
-            file.cut(log_end)
+            file.cut_entries(log_end)
             return
-        epochs = file.epochs.cut(log_end)
-        yield file.writing(epochs) or no_work
+        epochs = file.epochs.cut_at(log_end)
+        yield file.write_work(epochs) or no_work
         file.set_written(epochs)
 
-    def adopting(self, epochs: Epochs) -> Steps:
+    def adopt_steps(self, epochs: Epochs) -> Steps:
         """Steps that make `epochs`, a list that a handshake proved to label this log, the current
         list, durably, and then write both copies and MARK_FILE. The steps raise OSError."""
         file = self.file
-        yield file.writing(epochs) or no_work
+        yield file.write_work(epochs) or no_work
         file.set_written(epochs)
         if file.is_behind:
-            write, took = file.folding()
+            write, took = file.write_copies_work()
             yield write
             took()
         if epochs.entries:
@@ -118,14 +118,14 @@ class EpochKeeping:
         """Return work for a disk thread that makes the list with `epoch` from log offset `start` on
         durable, and marks the master's records as whole; call `adopt_begun_epoch` after its
         success, on the loop thread. The work raises OSError."""
-        write = None if self._plain else self.file.writing(self._with_epoch(epoch, start))
+        write = None if self._plain else self.file.write_work(self._with_epoch(epoch, start))
 
-        def work() -> None:
+        def write_epoch() -> None:
             if write is not None:
                 write()
             self._marks.mark_as_master()
 
-        return work
+        return write_epoch
 
     def adopt_begun_epoch(self, epoch: int, start: LogOffset) -> None:
         """Make the list that the work of `begin_epoch_work` wrote, with the same arguments, the
@@ -133,16 +133,16 @@ class EpochKeeping:
         if not self._plain:
             self.file.set_written(self._with_epoch(epoch, start))
 
-    def finish(self) -> None:
+    def wait_until_idle(self) -> None:
         """Block until all queued steps of the store and the update of the copies have ended."""
-        self._steps.finish()
-        self._lane.finish()
+        self._steps.wait_until_idle()
+        self._lane.wait_until_idle()
 
     def write_now(self) -> None:
         """Write the current list into both copies now, if they lack it; blocks for the disk. No
         work on the list may be under way. Raises OSError."""
         if not self._plain:
-            self.file.fold()
+            self.file.write_copies()
             if self.epochs.entries:
                 self._marks.mark_as_copy()
 
@@ -151,29 +151,29 @@ class EpochKeeping:
         whose bytes retention removed. `failed` is the store's failure; with a failure, or while
         `steps` are busy, nothing is done. Errors are logged, and a later tick tries again."""
         if not self._plain and not self._steps.busy and failed is None:
-            self._fold()
-            self._expire()
+            self._update_copies()
+            self._expire_epochs()
 
     def _with_epoch(self, epoch: int, start: LogOffset) -> Epochs:
         """The list with one more epoch; unchanged if a later epoch was recorded meanwhile."""
         known = self.epochs
-        return known.appended(epoch, start) if epoch > known.last_epoch else known
+        return known.with_epoch(epoch, start) if epoch > known.last_epoch else known
 
-    def _fold(self) -> None:
+    def _update_copies(self) -> None:
         """Bring the copies up to date after a change of role, on another disk thread than the
         change's steps."""
         self._pause = max(0, self._pause - 1)
         if self._lane.busy or self._pause > 0 or not self.file.is_behind:
             return
-        write, took = self.file.folding()
+        write, took = self.file.write_copies_work()
         has_list = bool(self.epochs.entries)
 
-        def work() -> None:
+        def write_copies() -> None:
             write()
             if has_list:
                 self._marks.mark_as_copy()
 
-        def done(error: OSError | None) -> None:
+        def on_written(error: OSError | None) -> None:
             if error is None:
                 took()
             else:
@@ -182,9 +182,9 @@ class EpochKeeping:
                     "the epoch file could not be updated, the next attempt follows: %s", error
                 )
 
-        self._lane.submit(work, done)
+        self._lane.submit(write_copies, on_written)
 
-    def _expire(self) -> None:
+    def _expire_epochs(self) -> None:
         """Begin to drop the epochs whose bytes retention removed, if there are any, in
         the serial tasks."""
         log_min = self._log.min
@@ -196,7 +196,7 @@ class EpochKeeping:
             return
 
         def begin() -> Callable[[], None]:
-            return self.file.writing(epochs) or no_work
+            return self.file.write_work(epochs) or no_work
 
         def done(error: OSError | None) -> None:
             if error is not None:

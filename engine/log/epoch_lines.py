@@ -34,7 +34,7 @@ def encode(number: int, epochs: Epochs) -> bytes:
     return b"%d %b\n" % (masked_crc32(body), body)
 
 
-def newest(text: bytes) -> tuple[int, Epochs, int] | None:
+def read_newest_line(text: bytes) -> tuple[int, Epochs, int] | None:
     """Read the content of the lines file: (number, list, byte after the line) of the last line that
     counts; None if no line counts."""
     found: tuple[int, Epochs, int] | None = None
@@ -90,7 +90,7 @@ def newest_valid(
             number = number_of(others) if epochs is not None else number
         if epochs is not None and (text is main or CURRENT in others):
             found.append(epochs)
-    last = newest(lines or b"")
+    last = read_newest_line(lines or b"")
     if last is not None and number is not None and last[0] > number:
         found.append(last[1])
     return (found[-1] if found else None), faults

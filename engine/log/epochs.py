@@ -109,21 +109,21 @@ class Epochs:
         """The entry of exactly this epoch; None if the list lacks it."""
         return next((entry for entry in self.entries if entry.epoch == epoch), None)
 
-    def appended(self, epoch: int, start: int) -> "Epochs":
+    def with_epoch(self, epoch: int, start: int) -> "Epochs":
         """A new list with an entry for `epoch` at `start`, the log's end. Entries that start after
         `start` are dropped: the log has no byte of them. Raises ValueError unless `epoch` is above
         `last_epoch`."""
         if epoch <= self.last_epoch:
             raise ValueError(f"epoch {epoch} is not newer than {self.last_epoch}")
-        kept = self.within(LogOffset(start)).entries
+        kept = self.limited_to(LogOffset(start)).entries
         return Epochs.from_pairs([*((e.epoch, e.start) for e in kept), (epoch, start)])
 
-    def within(self, log_end: LogOffset) -> "Epochs":
+    def limited_to(self, log_end: LogOffset) -> "Epochs":
         """The list without entries that start after the log's end, whose bytes the log lost in a
         crash. An entry that starts at the end has no bytes yet, and stays."""
         return Epochs(tuple(e for e in self.entries if e.start <= log_end))
 
-    def cut(self, log_end: LogOffset) -> "Epochs":
+    def cut_at(self, log_end: LogOffset) -> "Epochs":
         """The list for a log that was cut at `log_end`, without entries that start there or
         later."""
         return Epochs(tuple(e for e in self.entries if e.start < log_end))
@@ -135,13 +135,13 @@ class Epochs:
         count = sum(self.end_of(n) < log_min for n in range(len(self.entries)))
         return Epochs(self.entries[count:])
 
-    def adopted(self, other: "Epochs", log_end: LogOffset) -> "Epochs":
+    def adopted_from(self, other: "Epochs", log_end: LogOffset) -> "Epochs":
         """A new list for a log that ends at `log_end` and has the same bytes as the log of
         `other` up to there: the entries of `other` that start at `log_end` or before, after the own
         older entries that `other` no longer has."""
-        theirs = other.within(log_end).entries
+        theirs = other.limited_to(log_end).entries
         if not theirs:
-            return self.within(log_end)
+            return self.limited_to(log_end)
         first = theirs[0]
         older = [e for e in self.entries if e.epoch < first.epoch and e.start <= first.start]
         return Epochs((*older, *theirs)[-ENTRIES_MAX:])
@@ -193,7 +193,7 @@ def consistent_point(
     same bytes, up to the first byte where the lists contradict each other. Without contradiction
     the result is again the largest common epoch with the smaller end.
     """
-    own, other = own.within(own_end), other.within(other_end)
+    own, other = own.limited_to(own_end), other.limited_to(other_end)
     theirs = {entry: number for number, entry in enumerate(other.entries)}
     for number in range(len(own.entries) - 1, -1, -1):
         match = theirs.get(own.entries[number])

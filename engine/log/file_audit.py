@@ -28,20 +28,20 @@ class LogFileAudit:
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self._starts = set(log.segments.starts())
+        self._starts = set(log.segments.file_starts())
         self._folder = log.segments.folder
 
-    def find(self) -> Found:
+    def list_folder(self) -> Found:
         """List the files of the log's folder; call on a disk thread. Raises OSError, and then it is
         unknown whether files are missing."""
         return dict(self._log.files.list_files(self._folder))
 
     def fault_in(self, found: Found) -> OSError | None:
-        """Compare the result of `find` with the files that the log had at the beginning and still
-        has; call on the loop thread. Returns (not raises) the error of the first file that is
+        """Compare the result of `list_folder` with the files that the log had at the beginning and
+        still has; call on the loop thread. Returns (not raises) the error of the first file that is
         missing or has a wrong size, None if there is no such file."""
         segments, size_wanted = self._log.segments, self._log.file_size
-        for start in segments.starts():
+        for start in segments.file_starts():
             if start not in self._starts:
                 continue
             size = found.get(file_name(start))

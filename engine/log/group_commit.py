@@ -8,8 +8,8 @@ fsync would report success).
 A sync that does not return counts as failed syncTimeoutMs after it began, plus the time for its
 bytes at SYNC_BYTES_MS: pending sends get an answer, and another broker can lead
 (broker/ha/control/membership.py). A later result of that sync changes nothing. Syncs that return,
-but take too long for sends, change nothing here: `slow` reports them, so that a broker with a
-faster disk can lead.
+but take too long for sends, change nothing here: `is_sync_slow` reports them, so that a broker with
+a faster disk can lead.
 
     idle --start--> syncing --ok--> idle      syncing --error, timeout--> failed, for good
 """
@@ -86,12 +86,12 @@ class GroupCommit:
         self.pending.disk_wait_ms = config.sync_flush_timeout_ms
         self._report_flushed()
 
-    def wait(self, end: LogOffset, copies: int) -> Deferred[PutStatus]:
+    def wait_until_safe(self, end: LogOffset, copies: int) -> Deferred[PutStatus]:
         """Return the status of an append that ends at `end`, which resolves on the loop thread:
         PUT_OK once all bytes before `end` are as durable as flushDiskType requires and `copies`
         brokers have them (PendingSends); FLUSH_DISK_TIMEOUT after syncFlushTimeout or a failed
-        sync; FLUSH_SLAVE_TIMEOUT after the replicas' limit. Starts no sync: call `start`. Raises
-        ValueError for `copies` over NEED_MAX (RocketMQ: GroupCommitService)."""
+        sync; FLUSH_SLAVE_TIMEOUT after the replicas' limit. Starts no sync: call `start_sync`.
+        Raises ValueError for `copies` over NEED_MAX (RocketMQ: GroupCommitService)."""
         if self.failed is not None:
             return Deferred.resolved(PutStatus.FLUSH_DISK_TIMEOUT)
         safe: Deferred[PutStatus] = Deferred()
@@ -116,9 +116,9 @@ class GroupCommit:
         if is_thorough or pages >= self._config.flush_commit_log_least_pages:
             if is_thorough:
                 self._last_thorough_ms = steady_ms
-            self.start()
+            self.start_sync()
 
-    def start(self) -> None:
+    def start_sync(self) -> None:
         """Begin to sync all appended bytes on a disk thread, unless a sync is under way or has
         failed, a cut is under way, or all bytes are durable. Under SYNC_FLUSH the next sync begins
         by itself when this one ends; under ASYNC_FLUSH later bytes wait for the next call."""
@@ -131,13 +131,13 @@ class GroupCommit:
         ):
             return
         end, timestamp_ms = log.end, log.last_store_timestamp_ms
-        self._sync_watch.begin(end - log.flushed)
+        self._sync_watch.begin_sync(end - log.flushed)
 
-        def done(result: OSError | None) -> None:
+        def on_synced(result: OSError | None) -> None:
             if self.failed is not None:
                 return  # the sync took too long: no send waits for it
             if result is not None:
-                self.fail(result)
+                self.fail_for_good(result)
                 return
             if self._is_sync:
                 self._pace.judge_ended(self._sync_watch.late_ms, self._steady_ms)
@@ -147,12 +147,12 @@ class GroupCommit:
             # Bytes appended meanwhile are synced while earlier sends are answered. Under SYNC_FLUSH
             # a message without a waiting send also becomes visible once it is durable.
             if self._is_sync:
-                self.start()
+                self.start_sync()
             # Visible first, acknowledged second: a sender that reads back its message finds it.
             self._on_flushed()
             self._report_flushed()
 
-        self._lane.sync(log.unflushed(end), done)
+        self._lane.sync(log.unflushed_ranges(end), on_synced)
 
     def _check_files(self, steady_ms: int) -> None:
         """Check that the log's files exist: no sync of a removed file makes anything durable. A
@@ -164,13 +164,13 @@ class GroupCommit:
         self._look_ms = steady_ms + WATCH_MS
         look, cuts = LogFileAudit(self.log), self._cuts
 
-        def done(found: Found | OSError) -> None:
+        def on_listed(found: Found | OSError) -> None:
             if not isinstance(found, OSError) and self._cuts == cuts and self.failed is None:
                 lost = look.fault_in(found)
                 if lost is not None:
-                    self.fail(lost)
+                    self.fail_for_good(lost)
 
-        self._looking.submit(look.find, done)
+        self._looking.submit(look.list_folder, on_listed)
 
     def _count_elapsed(self, passed_ms: int) -> None:
         """Count the time of the sync or cut step under way."""
@@ -178,12 +178,12 @@ class GroupCommit:
         if watch is not None and self.failed is None:
             late = watch(passed_ms)
             if late is not None:
-                self.fail(late)
+                self.fail_for_good(late)
             elif self._lane.busy and self._is_sync:
                 self._pace.judge_running(self._sync_watch.late_ms, self._steady_ms)
 
     @property
-    def slow(self) -> bool | None:
+    def is_sync_slow(self) -> bool | None:
         """Whether the recent syncs took too long for the sends that wait for them; None: unknown
         (SyncPace). False under ASYNC_FLUSH, where no send waits for a sync. Not `is_slow`."""
         return self._pace.slow if self._is_sync else False
@@ -196,47 +196,47 @@ class GroupCommit:
     def wait_for_sync(self) -> None:
         """Block until the sync under way, if any, has returned and was handled; other appended
         bytes stay unsynced."""
-        self._lane.finish()
+        self._lane.wait_until_idle()
 
     def is_slow(self) -> bool:
         """Whether UNFLUSHED_MAX bytes or more wait for a sync, so that appends must be refused;
         starts a sync then. Also sets or clears SLOW for the native path."""
         slow = self.log.end - self.log.flushed >= UNFLUSHED_MAX
         if slow:
-            self.start()
+            self.start_sync()
             slow = self.log.end - self.log.flushed >= UNFLUSHED_MAX
         self.log.tail.refuse(SLOW, slow)
         return slow
 
-    def finish(self) -> None:
+    def sync_all(self) -> None:
         """Sync all appended bytes, also under ASYNC_FLUSH, and block until they are durable or
         `failed` is set."""
         while self.failed is None and self.log.flushed < self.log.end:
-            self.start()
-            self._lane.finish()
-        self._lane.finish()
+            self.start_sync()
+            self._lane.wait_until_idle()
+        self._lane.wait_until_idle()
 
-    def try_again(self, done: Callable[[OSError | None], None]) -> bool:
+    def sync_after_failure(self, done: Callable[[OSError | None], None]) -> bool:
         """Sync all bytes after `log.flushed` and the checkpoint file again on a disk thread, and
         call `done` on the loop thread with None or the error. `failed` stays, because it is unknown
         which other bytes the system dropped. Returns False while a sync has not returned; then
         nothing is done."""
         if self._lane.busy:
             return False
-        ranges = self.log.unflushed(self.log.end)
+        ranges = self.log.unflushed_ranges(self.log.end)
         files, root = self.log.files, self._config.root
 
-        def work() -> None:
+        def sync_again() -> None:
             for mapped, start, stop in ranges:
                 mapped.mark_dirty(start, stop)
                 mapped.sync(start, stop)
             files.sync(f"{root}/{checkpoints.FILE_NAME}")
             files.sync_folder(root)
 
-        self._lane.submit(work, done)
+        self._lane.submit(sync_again, done)
         return True
 
-    def withdraw(self, log_end: LogOffset, status: PutStatus) -> list[object]:
+    def prepare_cut(self, log_end: LogOffset, status: PutStatus) -> list[object]:
         """Prepare a cut at `log_end`: block until the sync under way has ended, and take out the
         sends whose records end after `log_end`, with `status` as their answer. The caller must pass
         the returned sends to PendingSends.answer."""
@@ -247,18 +247,18 @@ class GroupCommit:
             if not self._lane.busy:
                 break
             # A send that is answered now may append again: check the list once more.
-            self._lane.finish()
+            self._lane.wait_until_idle()
         if self._is_sync:
             self.pending.flushed_to(min(self.pending.flushed, log_end))
         return found
 
-    def resume(self, flushed_timestamp_ms: int) -> None:
+    def resume_after_cut(self, flushed_timestamp_ms: int) -> None:
         """Continue after a cut, when all of the remaining log is durable; `flushed_timestamp_ms` is
         the store time of its last record in epoch ms. Answers sends that are safe now."""
         self.flushed_timestamp_ms = flushed_timestamp_ms
         self._report_flushed()
 
-    def fail(self, error: OSError) -> None:
+    def fail_for_good(self, error: OSError) -> None:
         """Set `failed` for good: the log's bytes on the disk are unknown. The native path appends
         nothing more, and all waiting sends are answered with FLUSH_DISK_TIMEOUT."""
         logger.error("the commit log cannot be made durable, writes are refused: %s", error)

@@ -24,12 +24,12 @@ class MarkerFiles:
         self._root = root
         self._plain = plain
 
-    def begin(self, *, listed: bool) -> None:
+    def make_first_marks(self, *, listed: bool) -> None:
         """Make WHOLE_MARK_FILE, and if `listed` (the epoch list has entries) MARK_FILE, when a
         store is opened with epochs, so that a change of role makes no mark. The log ends at a
         record's end, so all records to come are whole."""
         names = [WHOLE_MARK_FILE, MARK_FILE] if listed else [WHOLE_MARK_FILE]
-        self._make(*names)
+        self._create_files(*names)
         self.whole = True
         self._marked = self._marked or listed
 
@@ -38,7 +38,7 @@ class MarkerFiles:
         after writing the first epoch list, whose absence is a loss afterwards; in default HA before
         the first bytes of another log."""
         if not self._marked:
-            self._make(PLAIN_MARK_FILE if self._plain else MARK_FILE)
+            self._create_files(PLAIN_MARK_FILE if self._plain else MARK_FILE)
             self._marked = True
 
     def mark_as_master(self) -> None:
@@ -57,13 +57,13 @@ class MarkerFiles:
             self.mark_as_copy()
         self.whole = None
         if whole:
-            self._make(WHOLE_MARK_FILE)
+            self._create_files(WHOLE_MARK_FILE)
         elif files.exists(f"{root}/{WHOLE_MARK_FILE}"):
             files.remove(f"{root}/{WHOLE_MARK_FILE}")
             files.sync_folder(root)
         self.whole = whole
 
-    def _make(self, *names: str) -> None:
+    def _create_files(self, *names: str) -> None:
         """Create empty files, durably."""
         files, root = self._files, self._root
         for path in (f"{root}/{name}" for name in names):

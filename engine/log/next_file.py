@@ -52,12 +52,12 @@ class NextFile:
         segments = self._segments
         return segments.end if segments.count else segments.start_of(end)
 
-    def take(self, start: int) -> MappedFile | None:
+    def take_file(self, start: int) -> MappedFile | None:
         """Take the file made ahead, which begins at log offset `start`. None: there is no such
         file, and a disk thread makes it now; the caller does not wait, refuses writes meanwhile and
         calls again."""
         if self.ready is None and not self._lane.busy:
-            self._make(start)
+            self._begin_making(start)
         mapped, self.ready = self.ready, None
         self._waits = mapped is None
         if self._waits and self._failed and not self.is_missing:
@@ -65,29 +65,29 @@ class NextFile:
             logger.error("there is no next log file at %d: writes are refused", start)
         return mapped
 
-    def adopted(self) -> None:
-        """Clear `is_missing`: the caller has made the file that `take` returned the log's last
+    def note_adopted(self) -> None:
+        """Clear `is_missing`: the caller has made the file that `take_file` returned the log's last
         one."""
         self.is_missing = self._failed = False
 
     def make_first(self, end: int) -> None:
         """Create the first file of an empty log that continues at `end`, unless `ready`; blocks for
-        the disk. `take` returns it. Raises OSError."""
+        the disk. `take_file` returns it. Raises OSError."""
         if self.ready is None:
             self.ready = self._create(self.start_at(end))
 
-    def look_ahead(self, end: int, grown: int) -> None:
+    def make_if_near(self, end: int, grown: int) -> None:
         """Begin to make the next file on a disk thread once `end`, the log's end, is near the end
-        of the last file; a no-op after a failure, until `take` or `watch` tries again. The log grew
-        by `grown` bytes in the last tick."""
+        of the last file; a no-op after a failure, until `take_file` or `watch_for_missing` tries
+        again. The log grew by `grown` bytes in the last tick."""
         segments = self._segments
         near = max(segments.file_size >> 2, AHEAD_MIN, AHEAD_TICKS * grown)
         if self.ready is not None or not segments.count or segments.end - end > near:
             return
         if not (self._lane.busy or self._failed):
-            self._make(segments.end)
+            self._begin_making(segments.end)
 
-    def watch(self, end: int, steady_ms: int) -> None:
+    def watch_for_missing(self, end: int, steady_ms: int) -> None:
         """Call every 100 ms with the monotonic clock `steady_ms`: count the time for which a roll
         waits for the file, set `is_missing` after syncTimeoutMs, and try again to make the file."""
         passed_ms, self._ticked_ms = min(steady_ms - self._ticked_ms, TICK_MAX_MS), steady_ms
@@ -100,23 +100,23 @@ class NextFile:
         self.is_missing = True
         if not self._lane.busy:
             self._waits_ms = 0
-            self._make(self.start_at(end))
+            self._begin_making(self.start_at(end))
 
-    def give_up(self) -> str:
+    def discard_file(self) -> str:
         """Block until no disk thread makes a file, and forget the file made ahead. Returns its
         path, which the caller removes, or "" if there is no such file."""
-        self._lane.finish()
+        self._lane.wait_until_idle()
         mapped, self.ready = self.ready, None
         if mapped is None:
             return ""
         mapped.close()
         return mapped.path
 
-    def _make(self, start: int) -> None:
+    def _begin_making(self, start: int) -> None:
         """Begin to create the file that begins at log offset `start` on a disk thread, which sets
         `ready`; a failure is logged."""
 
-        def done(result: MappedFile | OSError) -> None:
+        def on_made(result: MappedFile | OSError) -> None:
             if isinstance(result, OSError):
                 if not self._failed:
                     logger.warning("could not make the next log file at %d: %s", start, result)
@@ -125,7 +125,7 @@ class NextFile:
                 self.ready = result
                 self.is_missing = self._failed = self._waits = False
 
-        self._lane.submit(partial(self._create, start), done)
+        self._lane.submit(partial(self._create, start), on_made)
 
     def _create(self, start: int) -> MappedFile:
         """Create a file with all its blocks and a durable name, so that a later sync of its bytes

@@ -48,23 +48,23 @@ class PageWarmer:
         """Whether no disk thread warms pages."""
         return not self._lane.busy
 
-    def grow(self, end: int, grown: int) -> None:
+    def warm_ahead(self, end: int, grown: int) -> None:
         """Begin to warm pages ahead of the log offset `end` on a disk thread, if the log grew by
         `grown` >= WARM_GROWTH_MIN bytes in the last tick and no warming is under way."""
         if grown < WARM_GROWTH_MIN or self._lane.busy:
             return
         self._warm = max(self._warm, end)
-        self._warm_on(end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))
+        self._warm_next_step(end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))
 
-    def reset(self) -> None:
+    def forget_warm_pages(self) -> None:
         """Forget which pages are warm, because the log has no current file."""
         self._warm = 0
 
-    def finish(self) -> None:
+    def wait_until_idle(self) -> None:
         """Block until no warming is under way."""
-        self._lane.finish()
+        self._lane.wait_until_idle()
 
-    def _warm_on(self, until: int) -> None:
+    def _warm_next_step(self, until: int) -> None:
         """Warm one step of pages; when it is done, warm the next step."""
         # The next file may have become the current one meanwhile.
         mapped, start = self._file_at(self._warm)
@@ -73,12 +73,12 @@ class PageWarmer:
         if mapped is None or stop <= at:
             return
 
-        def done(result: OSError | None) -> None:
+        def on_warmed(result: OSError | None) -> None:
             if isinstance(result, OSError):
                 logger.warning("pages of the log could not be made present: %s", result)
                 return
             self._warm = max(self._warm, stop)
             if self._warm < until:
-                self._warm_on(until)
+                self._warm_next_step(until)
 
-        self._lane.submit(partial(mapped.mark_dirty, at - start, stop - start), done)
+        self._lane.submit(partial(mapped.mark_dirty, at - start, stop - start), on_warmed)

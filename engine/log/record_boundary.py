@@ -26,7 +26,7 @@ def whole_before(log: CommitLog, start: LogOffset, until: LogOffset) -> tuple[Lo
     """
     at: int = start
     while at < until:
-        base, region, position, end = log.piece(LogOffset(at), until)
+        base, region, position, end = log.part_in_one_file(LogOffset(at), until)
         status, position = whole_end(region, position, end)
         at = base + position
         if status == kernel.BLANK_FOUND:

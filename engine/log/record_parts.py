@@ -47,7 +47,7 @@ _CRC_AT = 8
 """Position of the body's CRC in a record, after size and magic."""
 
 
-def refusal(
+def size_refusal(
     config: StoreConfig, message: NewMessage, topic: bytes, properties: bytes
 ) -> Appended | None:
     """Return MESSAGE_ILLEGAL or PROPERTIES_SIZE_EXCEEDED with its reason for a message over the
@@ -104,7 +104,7 @@ def records_in(piece: memoryview) -> Iterator[Record]:
         position += record.size
 
 
-def encode_again(record: Record, topic: bytes, properties: bytes, **changed: int) -> memoryview:
+def encode_copy(record: Record, topic: bytes, properties: bytes, **changed: int) -> memoryview:
     """Encode a copy of a record, at the same log offset, with another topic and other properties;
     `changed` replaces log_offset, queue_id, queue_offset or prepared_transaction_offset. The copy
     has the stored CRC of the body, so a damaged body stays recognizable, and no CRC property of

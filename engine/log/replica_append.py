@@ -34,10 +34,10 @@ class ReceivedBytes:
 
     def __init__(self) -> None:
         self.is_aligned = True
-        """Whether the log consists of whole records. Set to False by `take` for bytes that are no
-        record, or a record over HELD_MAX: all later bytes are then written as they come."""
+        """Whether the log consists of whole records. Set to False by `take_writable` for bytes that
+        are no record, or a record over HELD_MAX: all later bytes are then written as they come."""
         self.blocked = False
-        """Whether bytes wait for the next file, after `put_back`."""
+        """Whether bytes wait for the next file, after `put_back_unwritten`."""
         self._held = b""
 
     @property
@@ -45,18 +45,18 @@ class ReceivedBytes:
         """Number of bytes that wait for the rest of their record, or for a file."""
         return len(self._held)
 
-    def forget(self, *, is_aligned: bool) -> None:
+    def drop_waiting(self, *, is_aligned: bool) -> None:
         """Drop the waiting bytes, which the sender repeats if they are needed. `is_aligned`: the
         log ends at the end of a record."""
         self._held, self.blocked = b"", False
         self.is_aligned = is_aligned
 
-    def put_back(self, pieces: list[memoryview]) -> None:
-        """Put pieces of the last `take`, for which there is no file yet, before the bytes that
-        already wait; the next `take` returns them again. [] clears `blocked`."""
+    def put_back_unwritten(self, pieces: list[memoryview]) -> None:
+        """Put pieces of the last `take_writable`, for which there is no file yet, before the bytes
+        that already wait; the next `take_writable` returns them again. [] clears `blocked`."""
         self._held, self.blocked = b"".join([*pieces, self._held]), bool(pieces)
 
-    def take(self, pieces: list[Buffer], room: int, file_size: int) -> list[memoryview]:
+    def take_writable(self, pieces: list[Buffer], room: int, file_size: int) -> list[memoryview]:
         """Take the bytes to write now from the waiting bytes followed by `pieces`: whole records,
         or all bytes if not `is_aligned`. The rest waits here. The log's current file of `file_size`
         bytes has `room` bytes left."""

@@ -60,7 +60,7 @@ def scan_log(
     step = STEP_BYTES
     while log.segments.contains(at):
         base = log.segments.start_of(at)
-        region = log.segments.region(base)
+        region = log.segments.file_region(base)
         stop = min(at - base + step, log.file_size)
         result = walk(region, at - base, stop, base, torn)
         if result.count:
@@ -90,7 +90,7 @@ def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:
     if not log.segments.contains(log_offset):
         return 0
     base = log.segments.start_of(log_offset)
-    first = kernel.scan(log.segments.region(base), log_offset - base, log.file_size, 1)
+    first = kernel.scan(log.segments.file_region(base), log_offset - base, log.file_size, 1)
     return int(first.rows[0, kernel.STORE_TIMESTAMP_MS]) if first.count else 0
 
 
@@ -98,8 +98,8 @@ def normal_recovery_start(log: CommitLog, dispatched: int) -> LogOffset:
     """Log offset of the last file whose first record begins at or before `dispatched`, the log
     offset up to which queues are complete; `log.min` without such a file
     (CommitLog.recoverNormally)."""
-    for start in reversed(log.segments.starts()):
-        first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
+    for start in reversed(log.segments.file_starts()):
+        first = kernel.scan(log.segments.file_region(start), 0, log.file_size, 1)
         if first.count and (
             first.rows[0, kernel.STORE_TIMESTAMP_MS]
             and first.rows[0, kernel.PHYSICAL_OFFSET] <= dispatched
@@ -112,8 +112,8 @@ def abnormal_recovery_start(log: CommitLog, safe_timestamp_ms: int) -> LogOffset
     """Log offset of the last file whose first record was stored at or before `safe_timestamp_ms`
     (epoch ms), and so was surely flushed; `log.min` without such a file
     (CommitLog.recoverAbnormally)."""
-    for start in reversed(log.segments.starts()):
-        first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
+    for start in reversed(log.segments.file_starts()):
+        first = kernel.scan(log.segments.file_region(start), 0, log.file_size, 1)
         if first.count and 0 < first.rows[0, kernel.STORE_TIMESTAMP_MS] <= safe_timestamp_ms:
             return LogOffset(start)
     return log.min

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from turbopump.engine.config import BATCH_UNIT_SIZE
-from turbopump.engine.disk.disk_steps import Steps, Unsynced, removal
+from turbopump.engine.disk.disk_steps import Steps, Unsynced, removal_work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
@@ -45,7 +45,7 @@ class BatchUnit:
     count: int
 
     @property
-    def valid(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether the bytes are a written unit, not zeros or damage (RocketMQ: BatchConsumeQueue,
         store.md 13)."""
         return self.log_offset >= 0 and self.size > 0 and self.base >= 0 and self.count > 0
@@ -130,7 +130,7 @@ class BatchQueues:
                 self.files.remove(queue.segments.path(start))
             self._recover_end(queue)
 
-    def dispatch(self, topic: str, record: Record, properties: Mapping[bytes, bytes]) -> bool:
+    def write_unit_of(self, topic: str, record: Record, properties: Mapping[bytes, bytes]) -> bool:
         """Write the unit of `record`, whose properties are `properties`, at the queue's end; the
         unit is visible but not durable then. False: the queue has it, or a later unit, already, and
         nothing was written. Raises OSError."""
@@ -152,50 +152,50 @@ class BatchQueues:
             self.files.make_folders(segments.folder)
             queue.names_synced = False
             segments.create(start)
-        segments.reserve(queue.unit_end, BATCH_UNIT_SIZE)
+        segments.reserve_blocks(queue.unit_end, BATCH_UNIT_SIZE)
         self._write_unit(queue, queue.unit_end, unit)
         if queue.unit_end == segments.first:
             queue.min_offset = QueueOffset(unit.base)
         queue.unit_end += BATCH_UNIT_SIZE
-        self._advance(queue, unit)
+        self._advance_offsets(queue, unit)
         return True
 
     def units(self, queue: BatchQueue, queue_offset: int, count: int) -> list[QueueUnit]:
         """Units of the queue, ascending, at most `count`, beginning with the unit that holds
         message `queue_offset`, or with the next unit after it."""
-        at = self._find(queue, queue_offset)
+        at = self._find_unit(queue, queue_offset)
         found: list[QueueUnit] = []
         while at < queue.unit_end and len(found) < count:
-            unit = self.unit(queue, at)
+            unit = self.read_unit(queue, at)
             log_offset, base = LogOffset(unit.log_offset), QueueOffset(unit.base)
             found.append(QueueUnit(log_offset, unit.size, unit.tags_code, base, unit.count))
             at += BATCH_UNIT_SIZE
         return found
 
-    def positions(self, queue: BatchQueue, queue_offset: int) -> range:
+    def unit_positions(self, queue: BatchQueue, queue_offset: int) -> range:
         """Bytes of the queue at which its units begin, ascending, from the unit that holds message
         `queue_offset` or the next unit after it."""
-        return range(self._find(queue, queue_offset), queue.unit_end, BATCH_UNIT_SIZE)
+        return range(self._find_unit(queue, queue_offset), queue.unit_end, BATCH_UNIT_SIZE)
 
-    def unit(self, queue: BatchQueue, at: int) -> BatchUnit:
+    def read_unit(self, queue: BatchQueue, at: int) -> BatchUnit:
         """The unit that begins at byte `at` of the queue, in an existing file; it may be
         invalid."""
         start = queue.segments.start_of(at)
-        data = queue.segments.region(start).read(at - start, BATCH_UNIT_SIZE)
+        data = queue.segments.file_region(start).read(at - start, BATCH_UNIT_SIZE)
         return BatchUnit(*_UNIT.unpack(data)[:6])
 
-    def truncating(self, queue: BatchQueue, log_end: int, left: Unsynced) -> Steps:
+    def truncation_steps(self, queue: BatchQueue, log_end: int, left: Unsynced) -> Steps:
         """Steps that cut the units of records at log offset `log_end` or later: later files are
         removed, and units in the last file become zeros. The steps add to `left` the files that the
         caller must sync, and raise OSError."""
         segments = queue.segments
         queue.max_offset = self.max_offset_before(queue, log_end)
         queue.unit_end = self._end_before(queue, log_end)
-        while segments.count > 1 and segments.last >= queue.unit_end:
-            yield removal(self.files, segments.forget_last(), segments.folder)
+        while segments.count > 1 and segments.last_file_start >= queue.unit_end:
+            yield removal_work(self.files, segments.forget_last(), segments.folder)
         if segments.count:
-            mapped = segments.mapped(segments.last)
-            if clear_tail(mapped, queue.unit_end - segments.last, sync=False):
+            mapped = segments.mapped_file(segments.last_file_start)
+            if clear_tail(mapped, queue.unit_end - segments.last_file_start, sync=False):
                 left.files.append(mapped.path)
         kept = queue.min_offset
         self._recover_end(queue)
@@ -204,19 +204,19 @@ class BatchQueues:
             queue.min_offset = queue.max_offset = queue.next_offset = kept
 
     def max_offset_before(self, queue: BatchQueue, log_end: int) -> QueueOffset:
-        """Max offset of the queue after a `truncating` with `log_end`; changes nothing."""
+        """Max offset of the queue after a `truncation_steps` with `log_end`; changes nothing."""
         at = self._end_before(queue, log_end)
         if at == queue.segments.first:
             return queue.min_offset
-        unit = self.unit(queue, at - BATCH_UNIT_SIZE)
+        unit = self.read_unit(queue, at - BATCH_UNIT_SIZE)
         return QueueOffset(unit.base + unit.count)
 
     def correct_min(self, queue: BatchQueue, min_log_offset: int) -> None:
         """Move the queue's min offset past units whose records lie before `min_log_offset`, the
         log's beginning; no unit is changed."""
-        at = self._find(queue, queue.min_offset)
+        at = self._find_unit(queue, queue.min_offset)
         while at < queue.unit_end:
-            unit = self.unit(queue, at)
+            unit = self.read_unit(queue, at)
             if unit.log_offset >= min_log_offset:
                 queue.min_offset = QueueOffset(unit.base)
                 return
@@ -231,7 +231,7 @@ class BatchQueues:
             last = queue.segments.first + self.file_size - BATCH_UNIT_SIZE
             if last + BATCH_UNIT_SIZE >= queue.flushed_end:
                 break
-            if self.unit(queue, last).log_offset >= min_log_offset:
+            if self.read_unit(queue, last).log_offset >= min_log_offset:
                 break
             expired.append(queue.segments.forget_first())
         return expired
@@ -274,9 +274,9 @@ class BatchQueues:
             _NOT_COMPACTED,
             0,
         )
-        queue.segments.region(start).write(at - start, data)
+        queue.segments.file_region(start).write(at - start, data)
 
-    def _advance(self, queue: BatchQueue, unit: BatchUnit) -> None:
+    def _advance_offsets(self, queue: BatchQueue, unit: BatchUnit) -> None:
         """Move the queue's max and next offset past its new last unit."""
         queue.max_offset = QueueOffset(unit.base + unit.count)
         queue.next_offset = QueueOffset(max(queue.next_offset, queue.max_offset))
@@ -289,35 +289,35 @@ class BatchQueues:
         queue.unit_end = segments.first
         queue.max_offset = queue.next_offset = queue.min_offset = QueueOffset(0)
         queue.max_log_offset = 0
-        for start in reversed(segments.starts()):
+        for start in reversed(segments.file_starts()):
             low, high = start, start + self.file_size
-            while low < high and self.unit(queue, low).valid:
+            while low < high and self.read_unit(queue, low).is_valid:
                 low += BATCH_UNIT_SIZE
             if low > start:
                 queue.unit_end = low
                 break
         if queue.unit_end > segments.first:
-            queue.min_offset = QueueOffset(self.unit(queue, segments.first).base)
+            queue.min_offset = QueueOffset(self.read_unit(queue, segments.first).base)
             queue.next_offset = QueueOffset(0)
-            self._advance(queue, self.unit(queue, queue.unit_end - BATCH_UNIT_SIZE))
+            self._advance_offsets(queue, self.read_unit(queue, queue.unit_end - BATCH_UNIT_SIZE))
         queue.flushed_end = queue.unit_end
 
     def _end_before(self, queue: BatchQueue, log_end: int) -> int:
         """Byte of the queue after the last unit whose record lies before `log_end`."""
         at = queue.unit_end
         while at > queue.segments.first:
-            if self.unit(queue, at - BATCH_UNIT_SIZE).log_offset < log_end:
+            if self.read_unit(queue, at - BATCH_UNIT_SIZE).log_offset < log_end:
                 break
             at -= BATCH_UNIT_SIZE
         return at
 
-    def _find(self, queue: BatchQueue, queue_offset: int) -> int:
+    def _find_unit(self, queue: BatchQueue, queue_offset: int) -> int:
         """Byte of the unit that holds message `queue_offset`, or of the next unit after it."""
         first = queue.segments.first
         low, high = 0, (queue.unit_end - first) // BATCH_UNIT_SIZE
         while low < high:
             middle = (low + high) // 2
-            unit = self.unit(queue, first + middle * BATCH_UNIT_SIZE)
+            unit = self.read_unit(queue, first + middle * BATCH_UNIT_SIZE)
             if unit.base + unit.count <= queue_offset:
                 low = middle + 1
             else:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
-from turbopump.engine.disk.disk_steps import Unsynced, Work, removal
+from turbopump.engine.disk.disk_steps import Unsynced, Work, removal_work
 from turbopump.engine.disk.segments import clear_tail, is_file_name
 from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
 from turbopump.engine.queues import queue_files
@@ -42,7 +42,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         self.deleted_topics.load()
         if self.deleted_topics:
             # A process may have been killed while it removed their files.
-            names = filter(self.deleted_topics.end, self.files.list_folder(self.folder))
+            names = filter(self.deleted_topics.former_life_end, self.files.list_folder(self.folder))
             folders = [topic_folder(self.folder, name) for name in names]
             self.files.sync_all([], [self.folder, *folders])
         broken = []
@@ -57,9 +57,9 @@ class ConsumeQueues(ConsumeQueueFiles):
             return known[0]
 
         for topic, queue_id in queue_folders(self.files, self.folder):
-            if self.deleted_topics.end(topic) > 0:
+            if self.deleted_topics.former_life_end(topic) > 0:
                 former = queue_folder(self.folder, topic, queue_id)
-                self._drop_former(former, self.deleted_topics.end(topic))
+                self._drop_former(former, self.deleted_topics.former_life_end(topic))
             queue = self.add(topic, queue_id, is_plain(topic))
             behind = queue.segments.load(is_cut_short)
             while behind and self._drop_aged(queue, behind[0], min_log_offset, durable_end):
@@ -91,7 +91,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         max offset, next offset and flushed offset to the end."""
         segments = queue.segments
         queue.min_offset = QueueOffset(segments.first // QUEUE_UNIT_SIZE)
-        for start in reversed(segments.starts()):
+        for start in reversed(segments.file_starts()):
             region, position, log_end = self._end_in(queue, start)
             if position > 0 or start == segments.first:
                 self._set_end(queue, start + position, log_end)
@@ -102,7 +102,7 @@ class ConsumeQueues(ConsumeQueueFiles):
                 return
         self._set_end(queue, segments.first, -1)
 
-    def truncating(
+    def truncation_steps(
         self, queue: ConsumeQueue, log_end: int, left: Unsynced
     ) -> Generator[Work, None, bool]:
         """Steps that cut the units of records at log offset `log_end` or later: later files are
@@ -119,28 +119,30 @@ class ConsumeQueues(ConsumeQueueFiles):
             return False
         queue.is_tidy = False
         before = (segments.end, self.table.max_offset(queue.slot))
-        self._detach(queue)
+        self._detach_queue(queue)
         at = self.end_before(queue, log_end)
         # Set first, so that no reader uses units of a removed file if the disk fails in between.
         self._set_end(queue, at, -1)
         queue.min_offset = QueueOffset(min(queue.min_offset, at // QUEUE_UNIT_SIZE))
         while segments.count:
-            start = segments.last
+            start = segments.last_file_start
             keep = at - start
             if keep > 0 or start == segments.first > 0:
-                mapped = segments.mapped(start)
+                mapped = segments.mapped_file(start)
                 if clear_tail(mapped, keep, sync=False):
                     cleared = True
                     left.files.append(mapped.path)
                 self._set_end(queue, at, log_end_before(mapped.region, keep))
-                self._skip_blanks(queue, segments.region(segments.first))
+                self._skip_blanks(queue, segments.file_region(segments.first))
                 if keep == 0:
                     # The table waits for the offset that the log gives next, see settle.
                     queue.emptied = True
-                    self.table.set_progress(queue.slot, 0, self.deleted_topics.end(queue.topic))
+                    self.table.set_progress(
+                        queue.slot, 0, self.deleted_topics.former_life_end(queue.topic)
+                    )
                 break
             # One after the other: a queue that lost only its first file would begin after it.
-            yield removal(self.files, segments.forget_last(), segments.folder)
+            yield removal_work(self.files, segments.forget_last(), segments.folder)
         else:
             # min <= max also for a queue without files (R13): it starts again at 0.
             self._set_end(queue, 0, -1)
@@ -153,16 +155,17 @@ class ConsumeQueues(ConsumeQueueFiles):
         next sync writes them even if the system takes them for clean. Raises OSError."""
         segments = queue.segments
         if segments.count:
-            mapped = segments.mapped(segments.last)
-            keep = max(0, self.max_offset(queue) * QUEUE_UNIT_SIZE - segments.last)
+            mapped = segments.mapped_file(segments.last_file_start)
+            keep = max(0, self.max_offset(queue) * QUEUE_UNIT_SIZE - segments.last_file_start)
             for start, end in mapped.data_ranges(keep):
                 mapped.mark_dirty(start, end)
 
     def end_before(self, queue: ConsumeQueue, log_end: int) -> int:
-        """The byte of the queue at which `truncating` with `log_end` cuts; changes nothing."""
+        """The byte of the queue at which `truncation_steps` with `log_end` cuts; changes
+        nothing."""
         segments = queue.segments
-        for start in reversed(segments.starts()):
-            region = self.region(queue, start)
+        for start in reversed(segments.file_starts()):
+            region = self.file_region(queue, start)
             end, _log_end = kernel.find_end(region, 0, self.file_size)
             keep = kernel.lower_bound(region, 0, end, log_end)
             if keep > 0 or start == segments.first > 0:
@@ -182,27 +185,31 @@ class ConsumeQueues(ConsumeQueueFiles):
         removed (`reset`). Raises OSError."""
         at = queue_offset * QUEUE_UNIT_SIZE
         if not queue.emptied or at != queue.segments.first:
-            self.reset(queue)
+            self.reset_queue(queue)
             return False
         queue.emptied = False
-        self.table.set_progress(queue.slot, queue_offset, self.deleted_topics.end(queue.topic))
+        self.table.set_progress(
+            queue.slot, queue_offset, self.deleted_topics.former_life_end(queue.topic)
+        )
         return True
 
-    def settle(self, queue: ConsumeQueue, min_log_offset: int) -> None:
+    def settle_next_offset(self, queue: ConsumeQueue, min_log_offset: int) -> None:
         """Set a queue's next offset to its max offset after all of the log, which begins at
         `min_log_offset`, was dispatched. A queue that stayed `emptied` continues at the offset of
         its first file, or begins at 0 if the log has all records since its topic's deletion. An
         empty queue of a deleted topic is forgotten. Raises OSError."""
-        if queue.emptied and self.deleted_topics.end(queue.topic) >= min_log_offset:
+        if queue.emptied and self.deleted_topics.former_life_end(queue.topic) >= min_log_offset:
             # The log still has its first record, so a power cut removed the file, not age.
-            self.reset(queue)
+            self.reset_queue(queue)
         if queue.emptied:
             offset = self.max_offset(queue)
             queue.emptied = False
-            self.table.set_progress(queue.slot, offset, self.deleted_topics.end(queue.topic))
+            self.table.set_progress(
+                queue.slot, offset, self.deleted_topics.former_life_end(queue.topic)
+            )
         self.table.set_next_offset(queue.slot, self.max_offset(queue))
-        if self.max_offset(queue) == 0 and self.deleted_topics.end(queue.topic) > 0:
-            self._forget(queue)
+        if self.max_offset(queue) == 0 and self.deleted_topics.former_life_end(queue.topic) > 0:
+            self._forget_queue(queue)
 
     def correct_min(self, queue: ConsumeQueue, min_log_offset: int) -> None:
         """Move the queue's min offset past units whose records lie before `min_log_offset`, the
@@ -235,11 +242,11 @@ class ConsumeQueues(ConsumeQueueFiles):
         segments = queue.segments
         durable = queue.flushed_offset * QUEUE_UNIT_SIZE
         while segments.count > 1 and segments.first + self.file_size < durable:
-            region = self.region(queue, segments.first)
+            region = self.file_region(queue, segments.first)
             log_offset, size, _tags = kernel.get_unit(region, self.file_size - QUEUE_UNIT_SIZE)
             if log_offset >= log_min or size == 0:
                 break
-            region = self.region(queue, segments.first + self.file_size)
+            region = self.file_region(queue, segments.first + self.file_size)
             if kernel.get_unit(region, 0)[0] >= durable_end:
                 break
             expired.append(segments.forget_first())
@@ -252,7 +259,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         repeats this until it returns [], and removes their files."""
         forgotten = self.of_topic(topic)[:count]
         for queue in forgotten:
-            self._forget(queue)
+            self._forget_queue(queue)
         raw = topic.encode(errors="surrogateescape")
         for name, slot in [special for special in self._special if special[0] == raw]:
             self.table.remove(slot)
@@ -262,7 +269,7 @@ class ConsumeQueues(ConsumeQueueFiles):
     def forget_all(self) -> None:
         """Forget all queues at once; the caller removes all files."""
         for queue in list(self):
-            self._forget(queue)
+            self._forget_queue(queue)
         for _topic, slot in self._special:
             self.table.remove(slot)
         self._special.clear()
@@ -292,7 +299,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         mapped.close()
         if size == 0 or log_offset >= durable_end:
             return False
-        region = segments.region(segments.last)
+        region = segments.file_region(segments.last_file_start)
         log_offset, size, _tags = kernel.get_unit(region, self.file_size - QUEUE_UNIT_SIZE)
         if size == 0 or log_offset >= log_min:
             return False
@@ -312,7 +319,7 @@ class ConsumeQueues(ConsumeQueueFiles):
             return region, end, log_end_before(region, end)
         if end > first:
             return None, at + end, log_end_before(region, end)
-        region = segments.region(start)
+        region = segments.file_region(start)
         end, _log_end = kernel.find_end(region, 0, self.file_size)
         return region, end, log_end_before(region, end)
 

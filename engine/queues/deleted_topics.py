@@ -49,16 +49,16 @@ class DeletedTopics:
         self._ends, self._times = dict(ends), dict(times)
         self.latest_ms = max(map(abs, self._times.values()), default=0)
 
-    def end(self, topic: str) -> int:
+    def former_life_end(self, topic: str) -> int:
         """Log offset up to which records of the topic belong to an earlier life; 0 if there was
         none."""
         return self._ends.get(topic, 0)
 
-    def ends(self) -> dict[str, int]:
-        """A copy of every topic with its `end`, in the order of the deletions."""
+    def former_life_ends(self) -> dict[str, int]:
+        """A copy of every topic with its `former_life_end`, in the order of the deletions."""
         return dict(self._ends)
 
-    def times(self) -> dict[str, int]:
+    def deletion_times(self) -> dict[str, int]:
         """Topic to the time of its last deletion, in epoch ms; topics whose deletion an older
         broker recorded without a time are missing."""
         return {topic: abs(at_ms) for topic, at_ms in self._times.items()}
@@ -77,15 +77,15 @@ class DeletedTopics:
         before the deletion begins: durable on return, blocks for the disk. `deleted_ms` is in epoch
         ms: 0 if unknown, negative if only the log proves the deletion. Raises OSError."""
         kept = self.write(topic, log_end, log_min, deleted_ms)
-        self.note(topic, log_end, kept, deleted_ms)
+        self.enter_deletion(topic, log_end, kept, deleted_ms)
 
     def write(
         self, topic: str, log_end: LogOffset, log_min: LogOffset, deleted_ms: int = 0
     ) -> dict[str, int] | None:
         """Write the deletion to the file, the first half of `add`, on any thread, one call at a
-        time: durable on return; this object changes with `note`. Returns the remaining ends if the
-        whole file was written, without entries that end at or before `log_min`; else None. Raises
-        OSError.
+        time: durable on return; this object changes with `enter_deletion`. Returns the remaining
+        ends if the whole file was written, without entries that end at or before `log_min`; else
+        None. Raises OSError.
 
         A deletion is appended beside the file: with 100,000 entries, writing the whole file takes a
         tenth of a second.
@@ -94,7 +94,7 @@ class DeletedTopics:
         time_row = _json_text(topic) + b":%d" % deleted_ms
         replaced = [topic] if topic in self._ends else []
         old_time = [topic] if topic in self._times else []
-        change = config_changes.change(
+        change = config_changes.encode_change(
             {}, {MEMBER: [row], TIMES: [time_row]}, {MEMBER: replaced, TIMES: old_time}
         )
         fits = len(self._ends) < ENTRIES_MAX
@@ -109,7 +109,7 @@ class DeletedTopics:
         self._files.save(FILE_NAME, {MEMBER: kept, TIMES: {**times, topic: deleted_ms}})
         return kept
 
-    def note(
+    def enter_deletion(
         self, topic: str, log_end: LogOffset, kept: dict[str, int] | None, deleted_ms: int = 0
     ) -> None:
         """Enter the deletion here, the second half of `add`, on the loop thread after `write` with
@@ -124,14 +124,14 @@ class DeletedTopics:
         self._ends.pop(topic, None)
         self._ends[topic] = log_end
 
-    def clamp(self, log_end: LogOffset) -> None:
+    def lower_ends(self, log_end: LogOffset) -> None:
         """Lower all ends above `log_end`, where the log was cut, to it: records written after it
         belong to the topics' present life. Durable on return. Raises OSError."""
-        self.clamping(log_end)()
+        self.lower_ends_work(log_end)()
 
-    def clamping(self, log_end: LogOffset) -> Work:
-        """Lower all ends as `clamp` does, in memory at once; the returned work, for a disk thread,
-        makes that durable and raises OSError."""
+    def lower_ends_work(self, log_end: LogOffset) -> Work:
+        """Lower all ends as `lower_ends` does, in memory at once; the returned work, for a disk
+        thread, makes that durable and raises OSError."""
         if all(end <= log_end for end in self._ends.values()):
             return no_work
         self._ends = {name: min(end, log_end) for name, end in self._ends.items()}

@@ -101,10 +101,10 @@ class LogDispatcher:
         self._index_from = index_from
         self._queues.table.ready = False
 
-    def cut(self, log_end: LogOffset) -> None:
+    def rewind_to(self, log_end: LogOffset) -> None:
         """Let the next `run` begin at `log_end`, where the log is cut, if it would begin later. The
         caller removes the units and index entries of the cut records."""
-        self.new_lives.cut(log_end)
+        self.new_lives.forget_proofs_from(log_end)
         index_from = LogOffset(min(self._index_from, log_end))
         self.start(LogOffset(min(self.position, log_end)), index_from)
 
@@ -123,7 +123,7 @@ class LogDispatcher:
                 self._run(LogOffset(min(until, self._index_from)), now_ms, indexing=False)
             if self.position < until:
                 if self._index is not None:
-                    self._queues.table.set_index(self._index.current(now_ms))
+                    self._queues.table.set_index(self._index.current_file(now_ms))
                 self._run(until, now_ms, indexing=self._index is not None)
                 # The native path continues with the same index.
                 self._queues.table.ready = True
@@ -140,26 +140,26 @@ class LogDispatcher:
         batches, self._batch_arrivals = self._batch_arrivals, []
         return self._queues.table.take_arrivals(), batches
 
-    def count_on(self, until: LogOffset) -> None:
+    def advance_next_offsets(self, until: LogOffset) -> None:
         """Advance each queue's next offset past the undispatched records from `position` to
         `until`, which have their queue offsets already; nothing becomes visible. Raises StoreError,
         as `run` does."""
         at = self.position
         while at < until:
-            base, region, position, end = self.log.piece(at, until)
+            base, region, position, end = self.log.part_in_one_file(at, until)
             stop = self._queues.table.count_on(region, base, position, end)
             at = LogOffset(base + stop.position)
             if stop.status == kernel.UNKNOWN_QUEUE:
                 self._add_queue(self._decode(base, region, stop.position, end))
             elif stop.status == kernel.SPECIAL:
-                self._count_special(self._decode(base, region, stop.position, end))
+                self._advance_special(self._decode(base, region, stop.position, end))
                 at = LogOffset(at + stop.size)
             elif stop.status == kernel.BLANK_FOUND:
                 at = LogOffset(base + self.log.file_size)
             elif stop.status != kernel.DONE:
-                at = self._damage.skip(at, until)
+                at = self._damage.skip_damage(at, until)
 
-    def _count_special(self, record: Record) -> None:
+    def _advance_special(self, record: Record) -> None:
         """Advance the next offset of a batch queue, or of a queue with extensions, past an
         undispatched record."""
         topic = record.topic.decode(errors="surrogateescape")
@@ -183,10 +183,10 @@ class LogDispatcher:
         OSError."""
         if self._index is None or start >= until:
             return
-        self._queues.table.set_index(self._index.current(now_ms))
+        self._queues.table.set_index(self._index.current_file(now_ms))
         at = start
         while at < until:
-            base, region, position, end = self.log.piece(at, until)
+            base, region, position, end = self.log.part_in_one_file(at, until)
             stop = self._queues.table.dispatch(region, base, position, end, queues=False)
             at = LogOffset(base + stop.position)
             if stop.status == kernel.NEEDS_INDEX:
@@ -194,7 +194,7 @@ class LogDispatcher:
             elif stop.status == kernel.BLANK_FOUND:
                 at = LogOffset(base + self.log.file_size)
             elif stop.status != kernel.DONE:
-                at = self._damage.skip(at, until)
+                at = self._damage.skip_damage(at, until)
 
     def _run(self, until: LogOffset, now_ms: int, indexing: bool) -> None:
         """Dispatch natively up to `until`, and do at each stop of the native dispatch the work that
@@ -202,7 +202,7 @@ class LogDispatcher:
         table = self._queues.table
         log = self.log
         while self.position < until:
-            base, region, position, end = log.piece(self.position, until)
+            base, region, position, end = log.part_in_one_file(self.position, until)
             stop = table.dispatch(region, base, position, end)
             self.position = LogOffset(base + stop.position)
             if stop.store_timestamp_ms:
@@ -234,7 +234,7 @@ class LogDispatcher:
                     self.index_only(self.position, after, now_ms)
                 self.position = after
             else:
-                self.position = self._damage.skip(self.position, until)
+                self.position = self._damage.skip_damage(self.position, until)
 
     def _check_removed(self, topic: str) -> None:
         """Raise while files of the topic's earlier life, which may have the names of its new files,
@@ -325,7 +325,7 @@ class LogDispatcher:
                 batch = self._batches.get(topic, record.queue_id)
                 if _begins_new_life(record, batch.max_offset, batch.max_log_offset):
                     self._note_new_life(record, batch.max_log_offset)
-                elif self._batches.dispatch(topic, record, properties):
+                elif self._batches.write_unit_of(topic, record, properties):
                     self._batch_arrivals.append((topic, record.queue_id))
             else:
                 self._dispatch_extended(topic, record, properties)
@@ -352,8 +352,12 @@ class LogDispatcher:
             return
         code = self._tags_code(topic, properties, record.store_timestamp_ms)
         bits = extensions.bit_map(topic, record.properties)
-        address = extensions.put(topic, record.queue_id, code, record.store_timestamp_ms, bits)
-        queues.put(queue, record.log_offset, record.size, code if address is None else address)
+        address = extensions.write_unit(
+            topic, record.queue_id, code, record.store_timestamp_ms, bits
+        )
+        queues.write_unit(
+            queue, record.log_offset, record.size, code if address is None else address
+        )
         table.note_stored(queue.slot, record.store_timestamp_ms)
 
     def tags_code(self, record: Record) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from turbopump.engine.config import INDEX_HEADER_SIZE, StoreConfig
-from turbopump.engine.disk.disk_steps import Steps, Work, no_work, removal
+from turbopump.engine.disk.disk_steps import Steps, Work, no_work, removal_work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import MappingPool
 from turbopump.engine.types import LogOffset, StoreError
@@ -60,7 +60,7 @@ class IndexPart:
     count: int
     """Number of the next entry: one more than the number of entries."""
 
-    def covers(self, begin_ms: int, end_ms: int) -> bool:
+    def may_cover(self, begin_ms: int, end_ms: int) -> bool:
         """Whether the file may have entries with store times in [begin_ms, end_ms], epoch ms
         (IndexFile.isTimeMatched)."""
         return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
@@ -105,7 +105,7 @@ class IndexFiles:
             part = self._read_part(path) if size == self.config.index_file_size else None
             if part is None:
                 # The next file may get its name.
-                self._pool.drop(path)
+                self._pool.close_removed(path)
                 self.bad.append(path)
             else:
                 self.parts.append(part)
@@ -113,7 +113,7 @@ class IndexFiles:
         # header.
         empty = [part for part in self.parts[:-1] if part.count <= 1]
         for part in empty:
-            self._pool.drop(part.path)
+            self._pool.close_removed(part.path)
             self.bad.append(part.path)
         self.parts = [part for part in self.parts if part not in empty]
 
@@ -132,7 +132,7 @@ class IndexFiles:
             self.files.sync_folder(self.folder)
         self.bad = []
 
-    def end(self) -> tuple[LogOffset, int]:
+    def last_indexed(self) -> tuple[LogOffset, int]:
         """(log offset, store time in epoch ms) of the last record that has entries; (-1, 0) for an
         index without entries."""
         self._refresh()
@@ -150,7 +150,7 @@ class IndexFiles:
 
     def closed_count(self, log_end: int | None = None) -> int:
         """Number of files that take no more entries: all but the last. With `log_end`: the number
-        that there would be after `truncating` with it; changes nothing."""
+        that there would be after `truncation_steps` with it; changes nothing."""
         self._refresh()
         count = len(self.parts)
         if log_end is not None:
@@ -166,12 +166,12 @@ class IndexFiles:
         return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
 
     def has_entries_from(self, log_end: int) -> bool:
-        """Whether `truncating` with `log_end` would remove files or entries."""
+        """Whether `truncation_steps` with `log_end` would remove files or entries."""
         self._refresh()
         last = self.parts[-1] if self.parts else None
         return last is not None and (_begins_after(last, log_end) or last.end_log_offset >= log_end)
 
-    def truncating(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> Steps:
+    def truncation_steps(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> Steps:
         """Steps that remove the entries of records at `log_end` or later, the newest first, so that
         every slot leads to the entry before; they raise OSError. Files that have only such entries
         are removed durably. The remaining entries of the last file equal the entries of a rebuild,
@@ -180,13 +180,13 @@ class IndexFiles:
         remains. QueueTable must not have an index file set meanwhile (`set_index(None)`)."""
         self._refresh()
         while self.parts and _begins_after(self.parts[-1], log_end):
-            yield removal(self.files, self.drop_last(), self.folder)
+            yield removal_work(self.files, self.drop_last(), self.folder)
         self.rolled = [part for part in self.rolled if part in self.parts]
         if not self.parts or self.parts[-1].end_log_offset < log_end:
             return
         self._current = None
         path = self.parts[-1].path
-        region = self._region(path)
+        region = self._map_file(path)
         last = yield from self._cut_entries(region, self.parts[-1].count, log_end)
         region.put_i64(_END_LOG_OFFSET_AT, last)
         region.put_i64(_END_TIMESTAMP_AT, store_timestamp_ms(last))
@@ -200,7 +200,7 @@ class IndexFiles:
         caller removes the returned path."""
         part = self.parts.pop()
         self._current = None
-        self._pool.drop(part.path)
+        self._pool.close_removed(part.path)
         return part.path
 
     def forget_all(self) -> None:
@@ -210,7 +210,7 @@ class IndexFiles:
             self.drop_last()
         self.rolled, self.bad = [], []
 
-    def current(self, now_ms: int) -> IndexFile:
+    def current_file(self, now_ms: int) -> IndexFile:
         """The current file, perhaps full. In an index without files the first file is made, named
         after `now_ms` (epoch ms) in local time. Raises OSError."""
         if self._current is None:
@@ -222,9 +222,9 @@ class IndexFiles:
         return self._current
 
     def next_with_room(self, now_ms: int) -> IndexFile:
-        """Return the file to continue in when `current` has no room: the same file with blocks for
-        more entries, or a new file named after `now_ms` (epoch ms); the full file then goes into
-        `rolled`. Raises OSError."""
+        """Return the file to continue in when `current_file` has no room: the same file with blocks
+        for more entries, or a new file named after `now_ms` (epoch ms); the full file then goes
+        into `rolled`. Raises OSError."""
         if self._reserved_entries < self.config.max_index_num:
             self._current = self._open_last()
         else:
@@ -235,7 +235,7 @@ class IndexFiles:
         assert self._current is not None
         return self._current
 
-    def finish(self) -> None:
+    def roll_current_file(self) -> None:
         """Add the current file to `rolled`, although it is not full, so that the store makes it
         durable. Writes nothing."""
         self._refresh()
@@ -256,9 +256,9 @@ class IndexFiles:
         seen: set[int] = set()
         self._refresh()
         for part in reversed(self.parts):
-            if part.covers(begin_ms, end_ms):
+            if part.may_cover(begin_ms, end_ms):
                 index = IndexFile(
-                    self._region(part.path),
+                    self._map_file(part.path),
                     self.config.max_hash_slot_num,
                     self.config.max_index_num,
                 )
@@ -280,7 +280,7 @@ class IndexFiles:
         paths = []
         while len(self.parts) > 1 and self.parts[0].end_log_offset < min_log_offset:
             part = self.parts.pop(0)
-            self._pool.drop(part.path)
+            self._pool.close_removed(part.path)
             paths.append(part.path)
         return paths
 
@@ -315,9 +315,9 @@ class IndexFiles:
         mapped = self.files.create(path, self.config.index_file_size)
         self._pool.put(mapped, lambda: self._may_close(path))
         try:
-            limit = self._reserve(mapped.region.size, path, 1)
+            limit = self._reserve_entries(mapped.region.size, path, 1)
         except OSError:
-            self._pool.drop(path)
+            self._pool.close_removed(path)
             self.files.remove(path)
             raise
         index = IndexFile(mapped.region, self.config.max_hash_slot_num, limit)
@@ -332,13 +332,13 @@ class IndexFiles:
     def _open_last(self) -> IndexFile:
         """Map the last file with blocks for its slots and its next entries. Raises OSError."""
         part = self.parts[-1]
-        region = self._region(part.path)
+        region = self._map_file(part.path)
         self._refresh()
-        limit = self._reserve(region.size, part.path, part.count)
+        limit = self._reserve_entries(region.size, part.path, part.count)
         self._reserved_entries = limit
         return IndexFile(region, self.config.max_hash_slot_num, limit)
 
-    def _reserve(self, size: int, path: str, count: int) -> int:
+    def _reserve_entries(self, size: int, path: str, count: int) -> int:
         """Reserve blocks for the slots and the next entries; returns the number of entries with
         blocks."""
         entries_at = INDEX_HEADER_SIZE + 4 * self.config.max_hash_slot_num
@@ -365,7 +365,7 @@ class IndexFiles:
     def _read_part(self, path: str) -> IndexPart | None:
         """The header of an index file; None if it is invalid."""
         index = IndexFile(
-            self._region(path), self.config.max_hash_slot_num, self.config.max_index_num
+            self._map_file(path), self.config.max_hash_slot_num, self.config.max_index_num
         )
         if not 1 <= index.count <= self.config.max_index_num:
             return None
@@ -378,7 +378,7 @@ class IndexFiles:
             index.count,
         )
 
-    def _region(self, path: str) -> Region:
+    def _map_file(self, path: str) -> Region:
         """Mapped memory of an index file, with the advice of random access."""
         mapped = self._pool.get(path, lambda: self._may_close(path))
         # With random access, a look-up in a file that is not in memory takes a ninth of the time

@@ -23,7 +23,7 @@ class KeyCheck:
         self._topic, self._key = _decode_as_java(_encode(topic)), _decode_as_java(_encode(key))
         self._is_tag = kind == "T"
 
-    def matches(self, log_offset: int) -> bool:
+    def record_has_key(self, log_offset: int) -> bool:
         """Whether the record at `log_offset` exists, is of that topic and has that key. The CRC of
         its body is not checked here but when the record is read for the response. A malformed
         record matches, so that the read notes its damage."""

@@ -123,21 +123,23 @@ class Lookup:
             zero = QueueOffset(0)
             return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, zero, zero, zero)
 
-        def nothing(status: ReadStatus, next_offset: int) -> ReadResult:
+        def empty_result(status: ReadStatus, next_offset: int) -> ReadResult:
             return ReadResult(status, QueueOffset(next_offset), minimum, maximum)
 
         if maximum == 0:
-            return nothing(ReadStatus.NO_MESSAGE_IN_QUEUE, 0)
+            return empty_result(ReadStatus.NO_MESSAGE_IN_QUEUE, 0)
         if queue_offset < minimum:
-            return nothing(ReadStatus.OFFSET_TOO_SMALL, minimum)
+            return empty_result(ReadStatus.OFFSET_TOO_SMALL, minimum)
         if queue_offset == maximum:
-            return nothing(ReadStatus.OFFSET_OVERFLOW_ONE, queue_offset)
+            return empty_result(ReadStatus.OFFSET_OVERFLOW_ONE, queue_offset)
         if queue_offset > maximum:
-            return nothing(ReadStatus.OFFSET_OVERFLOW_BADLY, maximum)
+            return empty_result(ReadStatus.OFFSET_OVERFLOW_BADLY, maximum)
         size_max = max_size if max_size > 0 else NO_LIMIT
         if queue is not None and self._extensions is None:
             chosen = self._read_plain(queue, queue_offset, max_count, wanted, size_max)
-            if chosen.doubtful and self._repair.repair(queue, queue_offset, chosen.examined_to):
+            if chosen.doubtful and self._repair.repair_units(
+                queue, queue_offset, chosen.examined_to
+            ):
                 chosen = self._read_plain(queue, queue_offset, max_count, wanted, size_max)
         else:
             units = self._decoded_units(queue, batch, queue_offset, max_count, wanted)
@@ -170,7 +172,7 @@ class Lookup:
         if not queue.min_offset <= queue_offset < self._queues.max_offset(queue):
             return None
         start = queue.segments.start_of(queue_offset * QUEUE_UNIT_SIZE)
-        region = self._queues.region(queue, start)
+        region = self._queues.file_region(queue, start)
         return region, start // QUEUE_UNIT_SIZE, queue.slot, queue.min_offset
 
     def next_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
@@ -248,7 +250,7 @@ class Lookup:
         if index is None:
             return QueryResult()
         text = f"{topic}#T#{key}" if kind == "T" else f"{topic}#{key}"
-        log_offset, timestamp_ms = index.end()
+        log_offset, timestamp_ms = index.last_indexed()
         result = QueryResult([], timestamp_ms, LogOffset(max(0, log_offset)))
         count = min(max_count, self._config.max_msgs_num_batch)
         if count <= 0:
@@ -256,14 +258,14 @@ class Lookup:
 
         wanted = KeyCheck(self._log, topic, key, kind)
         hits = index.search(
-            text.encode(errors="surrogateescape"), count, begin_ms, end_ms, wanted.matches
+            text.encode(errors="surrogateescape"), count, begin_ms, end_ms, wanted.record_has_key
         )
         for hit in sorted(hits):
-            record = self._log.record(hit)
+            record = self._log.read_record(hit)
             if record is None:
-                self._damage.suspect(hit, 0)
+                self._damage.check_target(hit, 0)
                 continue
-            view = self._log.view(hit, record.size)
+            view = self._log.view_bytes(hit, record.size)
             if view is not None:
                 result.slices.append(view)
         return result
@@ -281,9 +283,9 @@ class Lookup:
         start = queue.segments.start_of(at)
         unit_end = self._queues.max_offset(queue) * QUEUE_UNIT_SIZE
         end = min(unit_end - start, queue.segments.file_size)
-        region = self._queues.region(queue, start)
+        region = self._queues.file_region(queue, start)
         first = kernel.get_unit(region, at - start)[0]
-        count, size = self._limits(first, max_count, max_size)
+        count, size = self._read_limits(first, max_count, max_size)
         scan, units_max = None, FILTER_SIZE // QUEUE_UNIT_SIZE
         if isinstance(wanted, Filter):
             scan = FilterScan(wanted, self._log.file_size, self._log.end, self._log.region_of)
@@ -312,10 +314,10 @@ class Lookup:
         part = None
         if not queue.topic.startswith(LIGHT_PREFIX):
             part = _ServedRange(queue, queue_offset, chosen.next_offset)
-        self._collect(chosen, selection.units, part=part)
+        self._collect_slices(chosen, selection.units, part=part)
         return chosen
 
-    def _limits(self, log_offset: int, max_count: int, max_size: int) -> tuple[int, int]:
+    def _read_limits(self, log_offset: int, max_count: int, max_size: int) -> tuple[int, int]:
         """(maximum number of messages, maximum bytes) of a read that begins at a record:
         `max_count` and `max_size` within the configured limits, which depend on whether the record
         is in memory."""
@@ -328,7 +330,7 @@ class Lookup:
             size = config.max_transfer_bytes_on_message_in_disk
         return max(1, min(max_count, count)), min(max_size, size)
 
-    def _collect(
+    def _collect_slices(
         self,
         chosen: _Selection,
         units: list[tuple[int, int]],
@@ -371,7 +373,7 @@ class Lookup:
             return
         start = run[0][0]
         if self._are_served(start, end, part):
-            view = self._log.view(start, end - start)
+            view = self._log.view_bytes(start, end - start)
             assert view is not None, "a queue unit points outside the log"
             chosen.slices.append(view)
             chosen.size += end - start
@@ -381,7 +383,7 @@ class Lookup:
                 self._add_run(chosen, [one], one[0] + one[1], counts, part)
         else:
             chosen.removed = chosen.doubtful = True
-            self._damage.suspect(start, end - start)
+            self._damage.check_target(start, end - start)
 
     def _are_served(self, start: int, end: int, part: _ServedRange | None) -> bool:
         """Whether the log offsets [start, end) consist of whole records and, with `part`, only of
@@ -390,7 +392,7 @@ class Lookup:
             return self._damage.is_whole(start, end - start)
         base = self._log.segments.start_of(start)
         behind = part_end(
-            self._log.region(base),
+            self._log.file_region(base),
             start - base,
             end - base,
             base,
@@ -421,11 +423,11 @@ class Lookup:
             found = self._queues.units(queue, queue_offset, count)
             found = [self._with_tags_code(queue, unit) for unit in found]
         if isinstance(wanted, Filter):
-            return [(unit, self._matches(wanted, unit)) for unit in found]
+            return [(unit, self._filter_matches(wanted, unit)) for unit in found]
         codes = None if wanted is None else {code & 0xFFFFFFFF for code in wanted}
         return [(unit, codes is None or unit.tags_code & 0xFFFFFFFF in codes) for unit in found]
 
-    def _matches(self, wanted: Filter, unit: QueueUnit) -> bool:
+    def _filter_matches(self, wanted: Filter, unit: QueueUnit) -> bool:
         """Whether a filter matches a record; True for a missing record, which is skipped later.
 
         The bit map of a queue extension is not used: if another broker wrote it, a filter may be
@@ -450,7 +452,7 @@ class Lookup:
         messages = total = 0
         for unit, matches in units:
             if matches:
-                count, size = self._limits(unit.log_offset, max_count, max_size)
+                count, size = self._read_limits(unit.log_offset, max_count, max_size)
                 if picked and (messages + unit.count > count or total + unit.size > size):
                     break
                 picked.append((unit.log_offset, unit.size))
@@ -458,7 +460,7 @@ class Lookup:
                 messages += unit.count
                 total += unit.size
             chosen.next_offset = unit.queue_offset + unit.count
-        self._collect(chosen, picked, counts)
+        self._collect_slices(chosen, picked, counts)
         return chosen
 
     def _with_tags_code(self, queue: ConsumeQueue, unit: QueueUnit) -> QueueUnit:
@@ -514,12 +516,12 @@ class Lookup:
         else the last. UPPER: the last not newer, else the first
         (BatchConsumeQueue.getOffsetInQueueByTime, without its mistake of taking the next unit when
         that is the last one)."""
-        units = self._batches.positions(queue, queue.min_offset)
+        units = self._batches.unit_positions(queue, queue.min_offset)
         if not units:
             return queue.min_offset
 
         def is_behind(at: int) -> bool:
-            unit = self._batches.unit(queue, at)
+            unit = self._batches.read_unit(queue, at)
             time_ms = self._time_of(unit.log_offset, unit.size)
             later = boundary == Boundary.UPPER
             return time_ms > timestamp_ms if later else time_ms >= timestamp_ms
@@ -528,19 +530,19 @@ class Lookup:
         if boundary == Boundary.UPPER:
             number -= 1
         at = units[min(max(number, 0), len(units) - 1)]
-        return QueueOffset(self._batches.unit(queue, at).base)
+        return QueueOffset(self._batches.read_unit(queue, at).base)
 
     def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """Store time in epoch ms of an existing message of a queue; -1 if its record is removed."""
         at = queue_offset * QUEUE_UNIT_SIZE
         start = queue.segments.start_of(at)
-        region = self._queues.region(queue, start)
+        region = self._queues.file_region(queue, start)
         log_offset, size, _tags = kernel.get_unit(region, at - start)
         return self._time_of(log_offset, size)
 
     def _time_of(self, log_offset: int, size: int) -> int:
         """Store time in epoch ms, read from a record's header; -1 if the record is removed."""
-        view = self._log.view(log_offset, size)
+        view = self._log.view_bytes(log_offset, size)
         if view is None or size < TIME_END_MAX:
             return -1
         sys_flag = int.from_bytes(view[36:40], "big")

@@ -67,12 +67,12 @@ class NewLives:
             self._found[topic] = life
             self.is_news = True
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Remove a topic, known or not, whose deletion was applied; the caller dispatches the
         records of its new life again."""
         self._found.pop(topic, None)
 
-    def cut(self, log_end: LogOffset) -> None:
+    def forget_proofs_from(self, log_end: LogOffset) -> None:
         """Forget new lives whose proof, a record of the log, lies at or after `log_end`: it is
         gone, or is dispatched again."""
         self._found = {name: life for name, life in self._found.items() if life.seen < log_end}

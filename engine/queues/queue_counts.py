@@ -45,7 +45,7 @@ class QueueCounts:
         self._log_end = 0
         self.unknown = False
         """Whether the current master does not know the counts; set by the caller, and cleared by
-        `forgetting` and `replacing`."""
+        `forget_steps` and `replace_steps`."""
         value = self._files.load(FILE_NAME)
         if value is None:
             self.wanted = False
@@ -57,17 +57,17 @@ class QueueCounts:
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{FILE_NAME} has values that are not counts: {error}") from None
 
-    def forgetting(self, *, wanted: bool) -> Steps:
+    def forget_steps(self, *, wanted: bool) -> Steps:
         """Steps that drop all counts and save the empty table durably, because the log begins
         again. `wanted`: a master is to send counts. Nothing is written if nothing would change. The
         steps raise OSError; the counts in memory change only after the save."""
         if self.wanted != wanted or self._counts:
-            yield from self._saving({}, 0, wanted)
+            yield from self._save_steps({}, 0, wanted)
 
-    def replacing(self, counts: Counts, log_end: int) -> Steps:
+    def replace_steps(self, counts: Counts, log_end: int) -> Steps:
         """Steps that save `counts` of a master, sent while this log ended at `log_end`, durably,
         then replace all counts by them and clear `wanted`. The steps raise OSError."""
-        yield from self._saving(counts, log_end, False)
+        yield from self._save_steps(counts, log_end, False)
 
     def kept_counts(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:
         """(topic, queue id, next queue offset) of each kept count, in no order. `deleted` is topic
@@ -83,7 +83,7 @@ class QueueCounts:
         all before `log_min`, so that the log no longer shows it. Also of queues known only from the
         kept counts."""
         found: Counts = {}
-        for topic, queue_id, count in self.kept_counts(queues.deleted_topics.ends()):
+        for topic, queue_id, count in self.kept_counts(queues.deleted_topics.former_life_ends()):
             queue = queues.find(topic, queue_id)
             if queue is None or queues.max_offset(queue) < count:
                 found.setdefault(topic, {})[queue_id] = count
@@ -93,7 +93,7 @@ class QueueCounts:
                 found.setdefault(queue.topic, {})[queue.queue_id] = count
         return found
 
-    def count_on(
+    def set_next_offsets(
         self, queues: ConsumeQueues, dispatcher: LogDispatcher, log_end: LogOffset, log_min: int
     ) -> None:
         """Set the next queue offset of each plain queue for a new master: the greatest of the
@@ -102,11 +102,11 @@ class QueueCounts:
         table = queues.table
         for one in queues:
             table.set_next_offset(one.slot, 0 if one.emptied else queues.max_offset(one))
-        dispatcher.count_on(log_end)
+        dispatcher.advance_next_offsets(log_end)
         for one in list(queues):
             if one.emptied and table.next_offset(one.slot) == 0:
-                queues.settle(one, log_min)
-        for topic, queue_id, count in self.kept_counts(queues.deleted_topics.ends()):
+                queues.settle_next_offset(one, log_min)
+        for topic, queue_id, count in self.kept_counts(queues.deleted_topics.former_life_ends()):
             if dispatcher.is_batch(topic):
                 continue
             queue = queues.find(topic, queue_id)
@@ -115,7 +115,7 @@ class QueueCounts:
             if queues.table.next_offset(queue.slot) < count:
                 queues.table.set_next_offset(queue.slot, count)
 
-    def _saving(self, counts: Counts, log_end: int, wanted: bool) -> Steps:
+    def _save_steps(self, counts: Counts, log_end: int, wanted: bool) -> Steps:
         """Steps that save counts and then take them into memory."""
         text = {
             topic: {str(one): n for one, n in by_queue.items()}

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turbopump.engine.disk.disk_steps import Steps, Unsynced, removal
+from turbopump.engine.disk.disk_steps import Steps, Unsynced, removal_work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
@@ -102,11 +102,11 @@ class QueueExtensions:
             extension.end = self._find_end(extension)
             extension.synced_end = extension.segments.first
 
-    def names(self) -> list[tuple[str, int]]:
+    def queues_with_extension(self) -> list[tuple[str, int]]:
         """(topic, queue id) of each queue that has an extension, in no order."""
         return list(self._by_name)
 
-    def put(
+    def write_unit(
         self, topic: str, queue_id: int, tags_code: int, store_ms: int, bitmap: bytes
     ) -> int | None:
         """Write a unit at the end of the queue's extension, not durable yet; `store_ms` is in epoch
@@ -121,16 +121,16 @@ class QueueExtensions:
         if segments.contains(extension.end) and (
             extension.end + size > start + self.file_size - _END_RESERVED
         ):
-            segments.region(start).write(extension.end - start, struct.pack(">h", _END_MARK))
+            segments.file_region(start).write(extension.end - start, struct.pack(">h", _END_MARK))
             extension.end = start + self.file_size
         start = segments.start_of(extension.end)
         if not segments.contains(extension.end):
             self.files.make_folders(segments.folder)
             extension.names_synced = False
             segments.create(start)
-        segments.reserve(extension.end, size)
+        segments.reserve_blocks(extension.end, size)
         head = _HEAD.pack(size, tags_code, store_ms, len(bitmap))
-        segments.region(start).write(extension.end - start, head + bitmap)
+        segments.file_region(start).write(extension.end - start, head + bitmap)
         address = extension.end + _ADDRESS_BASE
         extension.end += size
         return address
@@ -143,7 +143,7 @@ class QueueExtensions:
             return None
         return self._unit_at(extension, at)
 
-    def truncating(
+    def truncation_steps(
         self, topic: str, queue_id: int, address_max: int | None, left: Unsynced
     ) -> Steps:
         """Steps that cut a queue's extension after the unit at `address_max`, the greatest address
@@ -161,11 +161,11 @@ class QueueExtensions:
                 end = at + _HEAD.size + len(unit.bitmap)
         extension.end = end
         extension.synced_end = min(extension.synced_end, end)
-        while segments.count > 1 and segments.last >= end:
-            yield removal(self.files, segments.forget_last(), segments.folder)
+        while segments.count > 1 and segments.last_file_start >= end:
+            yield removal_work(self.files, segments.forget_last(), segments.folder)
         if segments.count:
-            mapped = segments.mapped(segments.last)
-            if clear_tail(mapped, max(0, end - segments.last), sync=False):
+            mapped = segments.mapped_file(segments.last_file_start)
+            if clear_tail(mapped, max(0, end - segments.last_file_start), sync=False):
                 left.files.append(mapped.path)
 
     def delete_before(self, topic: str, queue_id: int, address_min: int) -> list[str]:
@@ -224,7 +224,7 @@ class QueueExtensions:
         if not segments.contains(at):
             return None
         start = segments.start_of(at)
-        return unit_in(segments.region(start), at - start, self.file_size)
+        return unit_in(segments.file_region(start), at - start, self.file_size)
 
     def _find_end(self, extension: _Extension) -> int:
         """Byte of the extension files after the last unit, found by a walk over all of them."""
@@ -237,8 +237,10 @@ class QueueExtensions:
                 continue
             start = segments.start_of(at)
             position = at - start
-            ended = position + 2 <= self.file_size and segments.region(start).get_i16(position) < 0
-            if not ended or start == segments.last:
+            ended = (
+                position + 2 <= self.file_size and segments.file_region(start).get_i16(position) < 0
+            )
+            if not ended or start == segments.last_file_start:
                 break
             at = start + self.file_size
         return at

@@ -122,7 +122,7 @@ class ConsumeQueueFiles:
         queue = ConsumeQueue(topic, queue_id, slot, segments)
         self._by_topic.setdefault(topic, {})[queue_id] = queue
         self._by_slot[slot] = queue
-        self.table.set_progress(slot, 0, self.deleted_topics.end(topic))
+        self.table.set_progress(slot, 0, self.deleted_topics.former_life_end(topic))
         return queue
 
     def add_stop_entry(self, topic: bytes, queue_id: int) -> None:
@@ -150,14 +150,14 @@ class ConsumeQueueFiles:
         segments = queue.segments
         queue.is_tidy = False
         if queue.emptied:
-            self.reset(queue)
+            self.reset_queue(queue)
         at = queue_offset * QUEUE_UNIT_SIZE
         start = segments.start_of(at)
         position = at - start
         if segments.count and start != segments.end:
             assert segments.contains(at), "room asked for beyond the next unit"
-            region = self.region(queue, start)
-            limit = self._reserve(queue, start, position)
+            region = self.file_region(queue, start)
+            limit = self._reserve_unit(queue, start, position)
         else:
             limit = _reserve_end(position, self.file_size)
             region = self._add_file(queue, start, position, limit)
@@ -181,13 +181,13 @@ class ConsumeQueueFiles:
             self.table.changed()
         return mapped.region
 
-    def put(self, queue: ConsumeQueue, log_offset: int, size: int, tags_code: int) -> None:
+    def write_unit(self, queue: ConsumeQueue, log_offset: int, size: int, tags_code: int) -> None:
         """Write the next unit of a queue that is not plain, for the record of `size` bytes at
         `log_offset`; it is visible but not durable then. Raises OSError."""
         offset = self.table.max_offset(queue.slot)
         self.make_room(queue, offset)
         start = queue.attached
-        region = queue.segments.region(start)
+        region = queue.segments.file_region(start)
         position = offset * QUEUE_UNIT_SIZE - start
         kernel.put_unit(region, position, log_offset, size, tags_code)
         self.table.set_progress(queue.slot, offset + 1, log_offset + size)
@@ -201,7 +201,7 @@ class ConsumeQueueFiles:
             start = queue.attached
             stop = min(queue_offset * QUEUE_UNIT_SIZE, self._room_end(queue, start, offset))
             kernel.fill_blank(
-                self.region(queue, start), offset * QUEUE_UNIT_SIZE - start, stop - start
+                self.file_region(queue, start), offset * QUEUE_UNIT_SIZE - start, stop - start
             )
             self.table.set_progress(queue.slot, stop // QUEUE_UNIT_SIZE, log_end)
 
@@ -213,20 +213,20 @@ class ConsumeQueueFiles:
         for offset in range(max(queue_offset, queue.min_offset), end):
             at = offset * QUEUE_UNIT_SIZE
             start = queue.segments.start_of(at)
-            region = self.region(queue, start)
+            region = self.file_region(queue, start)
             log_offset, size, tags_code = kernel.get_unit(region, at - start)
             found.append(QueueUnit(LogOffset(log_offset), size, tags_code, QueueOffset(offset)))
         return found
 
-    def region(self, queue: ConsumeQueue, start: int) -> Region:
+    def file_region(self, queue: ConsumeQueue, start: int) -> Region:
         """Mapped memory of the queue's file that begins at byte `start` of the queue; the file must
         exist."""
-        return queue.segments.mapped(start, lambda: self._may_close(queue, start)).region
+        return queue.segments.mapped_file(start, lambda: self._may_close(queue, start)).region
 
-    def reset(self, queue: ConsumeQueue) -> None:
+    def reset_queue(self, queue: ConsumeQueue) -> None:
         """Remove all files of a queue durably, so that it begins at 0 without units; the caller
         rebuilds its units from the log. Raises OSError."""
-        self._detach(queue)
+        self._detach_queue(queue)
         segments = queue.segments
         if segments.count:
             while segments.count:
@@ -240,7 +240,7 @@ class ConsumeQueueFiles:
         """Release all mappings that the table holds, which would keep the blocks of removed files.
         Nothing is synced."""
         for queue in self:
-            self._detach(queue)
+            self._detach_queue(queue)
         self.table.set_index(None)
 
     def dirty_paths(self, queue: ConsumeQueue) -> tuple[list[str], list[str], QueueOffset]:
@@ -264,9 +264,9 @@ class ConsumeQueueFiles:
             folders = [segments.folder, topic_folder(self.folder, queue.topic), self.folder, root]
         return paths, folders, maximum
 
-    def _forget(self, queue: ConsumeQueue) -> None:
+    def _forget_queue(self, queue: ConsumeQueue) -> None:
         """Remove a queue from memory and table; its files stay on the disk, unmapped."""
-        self._detach(queue)
+        self._detach_queue(queue)
         while queue.segments.count:
             queue.segments.forget_last()
         self.table.remove(queue.slot)
@@ -280,7 +280,7 @@ class ConsumeQueueFiles:
         """Set max, next and flushed offset of a queue whose units end at byte `at`; `log_end` is
         the log offset of the end of its last record."""
         offset = at // QUEUE_UNIT_SIZE
-        former = self.deleted_topics.end(queue.topic)
+        former = self.deleted_topics.former_life_end(queue.topic)
         self.table.set_progress(queue.slot, offset, max(log_end, former))
         self.table.set_next_offset(queue.slot, offset)
         queue.flushed_offset = QueueOffset(offset)
@@ -292,7 +292,7 @@ class ConsumeQueueFiles:
             at, data = self.files.read_tail(queue.segments.path(start), LOOK_MAX)
             if at == 0 and end <= len(data):
                 return Region(data)
-        return self.region(queue, start)
+        return self.file_region(queue, start)
 
     def _skip_blanks(self, queue: ConsumeQueue, region: Region) -> None:
         """Set the min offset after the pre-filled blanks of a first file, which are not units."""
@@ -315,11 +315,11 @@ class ConsumeQueueFiles:
         room = _reserve_end(position, self.file_size) - position
         return start + position + room // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE
 
-    def _reserve(self, queue: ConsumeQueue, start: int, position: int) -> int:
+    def _reserve_unit(self, queue: ConsumeQueue, start: int, position: int) -> int:
         """Reserve blocks for the next unit, at `position` of the file that begins at byte `start`.
         Returns the position up to which blocks are reserved."""
         limit = _reserve_end(position, self.file_size)
-        mapped = queue.segments.mapped(start)
+        mapped = queue.segments.mapped_file(start)
         mapped.reserve(0 if position <= RESERVE_MIN else position, limit)
         _expect_units(mapped)
         return limit
@@ -327,10 +327,10 @@ class ConsumeQueueFiles:
     def _may_close(self, queue: ConsumeQueue, start: int) -> bool:
         """Detach the table before a mapping closes: the table must not write into it afterwards."""
         if queue.attached == start:
-            self._detach(queue)
+            self._detach_queue(queue)
         return True
 
-    def _detach(self, queue: ConsumeQueue) -> None:
+    def _detach_queue(self, queue: ConsumeQueue) -> None:
         """Let the native table write no more into the queue's file, until it is attached again."""
         if queue.attached >= 0:
             self.table.attach(queue.slot, None, 0, 0)

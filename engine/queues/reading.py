@@ -89,20 +89,20 @@ class StoreReader:
         there, or if its body does not fit its CRC."""
         if log_offset >= self._dispatcher.position:
             return None
-        return self._log.record(log_offset)
+        return self._log.read_record(log_offset)
 
     def record_of(self, unit: QueueUnit) -> Record | None:
         """The record of a queue unit, decoded; None if it is removed, damaged or not visible. Then
-        the log is checked there, and damage is noted (LogDamage.suspect)."""
+        the log is checked there, and damage is noted (LogDamage.check_target)."""
         record = self.record(unit.log_offset)
         if record is None:
-            self._damage.suspect(unit.log_offset, unit.size)
+            self._damage.check_target(unit.log_offset, unit.size)
         return record
 
     def record_view(self, log_offset: int) -> memoryview | None:
         """A view of the stored bytes of the record at `log_offset`, None as for `record`."""
         record = self.record(log_offset)
-        return None if record is None else self._log.view(log_offset, record.size)
+        return None if record is None else self._log.view_bytes(log_offset, record.size)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Queue offset of the queue's first message that retention has not removed; 0 for an

@@ -40,7 +40,7 @@ class UnitRepair:
         self._dispatcher = dispatcher
         self._tried: set[tuple[str, int, int]] = set()
 
-    def repair(self, queue: ConsumeQueue, first: int, end: int) -> int:
+    def repair_units(self, queue: ConsumeQueue, first: int, end: int) -> int:
         """Check the units [first, end) of a queue, write the damaged ones again in the mapped file
         from the log, and log each; returns the number repaired. The log is searched once for each
         unit; 0 for the queue of a light topic (LIGHT_PREFIX)."""
@@ -54,7 +54,7 @@ class UnitRepair:
             if len(self._tried) >= TRIED_MAX:
                 break
             self._tried.add(name)
-            record = self._search(queue, queue_offset)
+            record = self._search_log(queue, queue_offset)
             if record is not None:
                 self._rewrite_unit(queue, queue_offset, record)
                 count += 1
@@ -62,14 +62,14 @@ class UnitRepair:
                 logger.error(
                     "%s at byte %d: unit %d of %s/%d does not point to that message, and none was "
                     "found in the log: it is passed over",
-                    *self._place(queue, queue_offset),
+                    *self._place_of_unit(queue, queue_offset),
                     queue_offset,
                     queue.topic,
                     queue.queue_id,
                 )
         return count
 
-    def _place(self, queue: ConsumeQueue, queue_offset: int) -> tuple[str, int]:
+    def _place_of_unit(self, queue: ConsumeQueue, queue_offset: int) -> tuple[str, int]:
         """(path of the queue file of a unit, position of the unit in it)."""
         at = queue_offset * QUEUE_UNIT_SIZE
         start = queue.segments.start_of(at)
@@ -79,7 +79,7 @@ class UnitRepair:
         """The record that a unit points to; None if it is not the message with that queue
         offset of the queue."""
         for unit in self._queues.units(queue, queue_offset, 1):
-            record = self._log.record(unit.log_offset)
+            record = self._log.read_record(unit.log_offset)
             if record is not None and record.size == unit.size:
                 return record if self._is_message(record, queue, queue_offset) else None
         return None
@@ -89,12 +89,12 @@ class UnitRepair:
         name = record.topic.decode(errors="surrogateescape"), record.queue_id
         return name == (queue.topic, queue.queue_id) and record.queue_offset == queue_offset
 
-    def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+    def _search_log(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """Search the log for a message between the records of its neighbouring units;
         None if it is not there."""
         log = self._log
         # Earlier bytes hold messages of an earlier life of the topic, with the same numbers.
-        at = max(int(log.min), self._queues.deleted_topics.end(queue.topic))
+        at = max(int(log.min), self._queues.deleted_topics.former_life_end(queue.topic))
         end = int(self._dispatcher.position)
         before = range(queue_offset - 1, queue.min_offset - 1, -1)[:NEIGHBOURS_MAX]
         behind = range(queue_offset + 1, self._queues.max_offset(queue))[:NEIGHBOURS_MAX]
@@ -111,11 +111,11 @@ class UnitRepair:
         end = min(end, at + SEARCH_MAX)
         while at < end:
             base = log.segments.start_of(at)
-            region, limit = log.region(base), min(end - base, log.file_size)
+            region, limit = log.file_region(base), min(end - base, log.file_size)
             rows = kernel.scan(region, at - base, limit)
             for row in range(rows.count):
                 if rows.rows[row, kernel.QUEUE_OFFSET] == queue_offset:
-                    record = log.record(base + rows.rows[row, kernel.POSITION])
+                    record = log.read_record(base + rows.rows[row, kernel.POSITION])
                     if record is not None and self._is_message(record, queue, queue_offset):
                         return record
             at = base + rows.position
@@ -127,8 +127,8 @@ class UnitRepair:
 
     def _rewrite_unit(self, queue: ConsumeQueue, queue_offset: int, record: Record) -> None:
         """Write a damaged unit again, from the record, and log that."""
-        path, position = self._place(queue, queue_offset)
-        region = self._queues.region(queue, queue_offset * QUEUE_UNIT_SIZE - position)
+        path, position = self._place_of_unit(queue, queue_offset)
+        region = self._queues.file_region(queue, queue_offset * QUEUE_UNIT_SIZE - position)
         logger.error(
             "%s is damaged at byte %d: unit %d of %s/%d was put right from the log",
             path,

@@ -40,8 +40,8 @@ from turbopump.engine.snapshot.opening import (
     UNKNOWN_MS,
     Glance,
     Segment,
+    examine_store,
     first_ms_of,
-    look_at,
     store_ms,
 )
 from turbopump.engine.snapshot.ranges import (
@@ -109,7 +109,7 @@ class LogTable:
     confirmed_end: LogOffset
     """A record boundary: the confirmed end in the checkpoint of a replicated store, else `end`."""
     opener: LogOpener
-    """Access to the files for `boundary` and `split`."""
+    """Access to the files for `find_boundary` and `split_ranges`."""
     glance: Glance
     """Digest by which readers on other machines notice a change: see `Glance.is_current`."""
     last_store_ms: int
@@ -137,7 +137,7 @@ class LogTable:
         path = path.rstrip("/") or "/"
         for _attempt in range(LISTINGS_MAX):
             try:
-                facts = look_at(path, opener, damaged, check_body)
+                facts = examine_store(path, opener, damaged, check_body)
             except FileNotFoundError as error:
                 missing = error
                 continue
@@ -164,7 +164,7 @@ class LogTable:
         number = self.epochs.index_at(LogOffset(log_offset))
         return None if number is None else self.epochs.entries[number].epoch
 
-    def boundary(self, log_offset: int) -> LogOffset:
+    def find_boundary(self, log_offset: int) -> LogOffset:
         """Log offset of a record that begins at `log_offset` or shortly after; the end of that file
         or of the log if no record follows there. May read the file. Raises SegmentGone."""
         if log_offset <= self.min:
@@ -181,7 +181,7 @@ class LogTable:
             file.close()
         return LogOffset(limit if found is None else segment.base + found[0])
 
-    def split(
+    def split_ranges(
         self,
         range_bytes: int = RANGE_BYTES,
         query: ScanQuery | None = None,
@@ -196,8 +196,8 @@ class LogTable:
         left to `decode`.
 
         `start` and `end` are log offsets where a record begins (a stream's own positions, or
-        results of `boundary`): only records from `start` on that begin before `end`. May read the
-        files. Raises SegmentGone if the log no longer has `start`, or a file that must be read.
+        results of `find_boundary`): only records from `start` on that begin before `end`. May read
+        the files. Raises SegmentGone if the log no longer has `start`, or a file that must be read.
         """
         assert range_bytes > 0, "a range of no bytes"
         query = query or ScanQuery()
@@ -217,7 +217,7 @@ class LogTable:
             ):
                 cuts = self._split_places(segment, begin, stop, range_bytes)
                 ranges += [
-                    self._range(segment, here, there)
+                    self._make_range(segment, here, there)
                     for (here, ms), (there, later_ms) in pairwise(
                         [(begin - segment.base, first_ms), *cuts, (stop - segment.base, last_ms)]
                     )
@@ -264,7 +264,7 @@ class LogTable:
                 file.close()
         return cuts
 
-    def _range(self, segment: Segment, start: int, end: int) -> LogRange:
+    def _make_range(self, segment: Segment, start: int, end: int) -> LogRange:
         """The records at positions [start, end) of a file as a LogRange."""
         epochs = self._epochs_of(segment.base + start, segment.base + end)
         return LogRange(

@@ -81,7 +81,7 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """The result of examining a store's files with `look_at`; LogTable explains the terms."""
+    """The result of examining a store's files with `examine_store`; LogTable explains the terms."""
 
     glance: Glance
     """Digest of the small files before the examination."""
@@ -99,7 +99,7 @@ class StoreFacts:
     """Store time of the last record in epoch ms; UNKNOWN_MS if the log is empty."""
 
 
-def look_at(
+def examine_store(
     path: str,
     opener: LogOpener,
     damaged: Callable[[Deviation], None] | None,
@@ -146,7 +146,7 @@ def look_at(
     for file in files:
         if file.path.rpartition("/")[2] not in there:
             raise FileNotFoundError(f"{file.path} was removed while the log was looked at")
-    known_epochs = (epochs or Epochs()).within(end)
+    known_epochs = (epochs or Epochs()).limited_to(end)
     return StoreFacts(glance, segments, known_epochs, is_replicated, end, confirmed, last_ms)
 
 

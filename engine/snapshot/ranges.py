@@ -177,7 +177,7 @@ class ScanQuery:
     """Maximum bytes of the bodies in a batch; each text column has at most a quarter of it. A
     larger record is a batch alone."""
 
-    def decoder(self, part: LogRange) -> Decoder:
+    def make_decoder(self, part: LogRange) -> Decoder:
         """A new decoder for the records of a range. Raises ValueError for an unknown column."""
         return Decoder(
             self.columns,
@@ -210,7 +210,7 @@ def decode(
     """
     file = open_log(opener or DiskOpener(), part.path)
     try:
-        yield from _decode(part, query.decoder(part), file, query, damaged)
+        yield from _decode(part, query.make_decoder(part), file, query, damaged)
     finally:
         file.close()
 
@@ -253,14 +253,14 @@ def _decode(
             step = file.step if at > start else step * 2
             continue
         if status != kernel.OK:
-            reason = _fault(part, region, batch, at)
+            reason = _fault_at(part, region, batch, at)
             if reason is None:
                 return
             _report_damage(part, at, reason, damaged)
             at = at + batch.skip if batch.skip else _next_record(part, file, at)
 
 
-def _fault(part: LogRange, region: Region, batch: Batch, at: int) -> str | None:
+def _fault_at(part: LogRange, region: Region, batch: Batch, at: int) -> str | None:
     """The fault at the place where records stopped; None for the filler of a full file."""
     if batch.status == kernel.BAD_RECORD:
         return batch.reason

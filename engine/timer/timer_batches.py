@@ -27,10 +27,10 @@ class TimersDone(NamedTuple):
     messages: int
     """Number of messages done."""
     topics: list[tuple[bytes, int, int]]
-    """(topic, messages, bytes of their new records) of each topic; `take_in` writes no records, and
-    its bytes are 0."""
+    """(topic, messages, bytes of their new records) of each topic; `fill_slots` writes no records,
+    and its bytes are 0."""
     ticks: list[tuple[int, int]]
-    """(tick, messages) of each slot: of `take_in` only messages that went into the heap."""
+    """(tick, messages) of each slot: of `fill_slots` only messages that went into the heap."""
 
 
 NOTHING: Final = TimersDone(0, [], [])
@@ -38,7 +38,7 @@ NOTHING: Final = TimersDone(0, [], [])
 
 
 class SlotWindow(NamedTuple):
-    """The slots that `take_in` may put messages into; a tick is epoch ms divided by the
+    """The slots that `fill_slots` may put messages into; a tick is epoch ms divided by the
     precision."""
 
     write_ms: int
@@ -65,21 +65,21 @@ class TimerBatches:
         self._steps = TimerSteps(log.tail, deps.queues.table, log.config.max_message_size)
         self._has_crc = log.config.enabled_append_prop_crc
 
-    def take_in(
+    def fill_slots(
         self, at: QueueOffset, count: int, window: SlotWindow, heap: DueHeap, heap_room: int
     ) -> TimersDone:
         """Put up to `count` messages of the timers' queue, from queue offset `at` on, into the
         wheel and the timer log, and up to `heap_room` of them into the heap, see SlotWindow.
-        Requires `TimerFiles.ready`."""
+        Requires `TimerFiles.ensure_room`."""
         found = self._deps.lookup.units_of(_TOPIC, 0, at)
         if found is None:
             return NOTHING
         region, first, _slot, _min = found
         position = (at - first) * _UNIT_SIZE
-        log = self._part(region.get_i64(position))
+        log = self._log_part_of(region.get_i64(position))
         if log is None:
             return NOTHING
-        wheel, units, unit_at, base, room = self._files.room()
+        wheel, units, unit_at, base, room = self._files.room_for_unit()
         count = min(count, room, (region.size - position) // _UNIT_SIZE, STEP_MAX)
         taken = TimersDone(
             *self._steps.take_in(
@@ -89,12 +89,12 @@ class TimerBatches:
         self._files.advance_end(taken.messages)
         return taken
 
-    def order(self, walk: SlotWalk, done: int, count: int, heap: DueHeap) -> int:
+    def push_units(self, walk: SlotWalk, done: int, count: int, heap: DueHeap) -> int:
         """Push up to `count` units of a walk, from number `done` on, into the heap with their due
         times; returns the number pushed."""
         wheel = self._files.wheel
         _position, log_offset, *_ = walk.entry(done)
-        log = self._part(log_offset)
+        log = self._log_part_of(log_offset)
         if wheel is None or log is None:
             return 0
         return self._steps.order(walk, done, min(count, STEP_MAX), wheel, log, heap)
@@ -107,14 +107,14 @@ class TimerBatches:
         if slot >= 0:
             table.open_slot(slot)
 
-    def deliver(
+    def append_due(
         self, heap: DueHeap, count: int, now_ms: int, until_ms: int, rare_ticks: tuple[int, ...]
     ) -> TimersDone:
         """Append up to `count` messages of the heap that are due at `until_ms` or before to their
         own topics, with the store time `now_ms` (both epoch ms), and take them out of the heap; a
         message of the slots `rare_ticks` is left to the caller, and all messages are with
         enabledAppendPropCRC. They become readable and durable as messages of `Store.append` do."""
-        log = self._part(heap.log_offset)
+        log = self._log_part_of(heap.log_offset)
         if log is None or self._has_crc:
             return NOTHING
         taken = TimersDone(
@@ -126,7 +126,7 @@ class TimerBatches:
             self._deps.written(now_ms)
         return taken
 
-    def _part(self, log_offset: int) -> LogPart | None:
+    def _log_part_of(self, log_offset: int) -> LogPart | None:
         """The file of the commit log that holds a message, up to the end of its readable part."""
         log = self._deps.log
         start = log.segments.start_of(LogOffset(max(log_offset, 0)))

@@ -14,8 +14,8 @@ again from the last unit that stays.
 2. A wheel in which any pages are old: it is not synced while the broker runs. A start without the
 mark of a clean stop rebuilds it from the log (RocketMQ syncs all of it each second).
 
-3. Units of messages that the commit log lost. They are cut, as when the log is cut (`rewind`). No
-unit is added until zeros and an earlier checkpoint are durable.
+3. Units of messages that the commit log lost. They are cut, as when the log is cut
+(`remove_units_from`). No unit is added until zeros and an earlier checkpoint are durable.
 
 Tests: tests/unit/broker/scheduled/test_timers.py, tests/golden_stores/test_timers.py
 """
@@ -80,7 +80,7 @@ class TimerFiles:
         self._void: list[str] = []
         self._has_new_names = False
         self.on_ready: Callable[[], None] = lambda: None
-        """Called on the loop thread when a file that `ready` found missing was made."""
+        """Called on the loop thread when a file that `ensure_room` found missing was made."""
         self.checkpoint = TimerCheckpoint()
         """Content of the checkpoint file on the disk."""
         self.stepped: SteppedClock | None = None
@@ -121,17 +121,17 @@ class TimerFiles:
         is_whole = is_whole and log.end == check.log_position and not void
         end = min(log.end, log.position_before(self._record_offset(check.queue_offset)))
         if end < log.end or void or log.segments.end > log.end:
-            void += log.cut(end)
+            void += log.zero_units_from(end)
         is_whole = is_whole and end == check.log_position
         # A power cut loses unsynced blocks, and RocketMQ's files have holes.
-        log.reserve()
+        log.reserve_blocks()
         self._wheel_file = self._open_wheel()
         mapped = self._wheel_file
         if is_whole and mapped is not None and mapped.size == self._wheel_size:
             mapped.reserve(0, mapped.size)
             self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
         else:
-            self._rebuild(check)
+            self._rebuild_wheel(check)
         # Remove the mark of a clean stop before the first byte is changed.
         timer_check.save(files, root, self._sync_and_correct(check))
         self._remove_durably(void)
@@ -149,7 +149,7 @@ class TimerFiles:
             if mapped is not None:
                 mapped.close()
             return False
-        log.reserve()
+        log.reserve_blocks()
         mapped.reserve(0, mapped.size)
         self._wheel_file, self._wheel = mapped, Wheel(mapped.region, precision_ms)
         self.stepped, self.queue_offset = stepped, stepped.queue_offset
@@ -161,7 +161,7 @@ class TimerFiles:
         queue offset as they are now, which becomes `checkpoint`."""
         check = check._replace(log_position=self._log.end, queue_offset=self.queue_offset)
         files = self._files
-        files.sync_all(self._log.take_dirty(), [self._log.segments.folder])
+        files.sync_all(self._log.take_dirty_paths(), [self._log.segments.folder])
         self.checkpoint = check
         return check
 
@@ -174,7 +174,7 @@ class TimerFiles:
             units = store.units(TIMER_TOPIC, 0, queue_offset, 1)
         return LogOffset(units[0].log_offset) if units else store.max_log_offset
 
-    def _rebuild(self, check: TimerCheckpoint) -> None:
+    def _rebuild_wheel(self, check: TimerCheckpoint) -> None:
         """Rebuild the wheel from the waiting units, and set the queue offset after them."""
         log = self._log
         if self._wheel_file is not None:
@@ -182,7 +182,7 @@ class TimerFiles:
         mapped = self._wheel_file = self._make_wheel()
         wheel = self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
         is_crowded = False
-        for region, position, stop, base in log.parts():
+        for region, position, stop, base in log.readable_parts():
             changed, crowded = wheel.replay(region, position, stop, base, check.read_ms)
             is_crowded = is_crowded or crowded
             if changed:
@@ -192,7 +192,7 @@ class TimerFiles:
             self._remove_wheel()
             mapped = self._wheel_file = self._make_wheel()
             self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
-            self._void += log.cut(log.segments.first)
+            self._void += log.zero_units_from(log.segments.first)
             self.queue_offset = self._store.min_queue_offset(TIMER_TOPIC, 0)
             return
         last = log.last_unit
@@ -269,10 +269,10 @@ class TimerFiles:
 
     @property
     def exists(self) -> bool:
-        """Whether the wheel's file exists: `ready` has made it, or an earlier run."""
+        """Whether the wheel's file exists: `ensure_room` has made it, or an earlier run."""
         return self._wheel is not None
 
-    def ready(self, steady_ms: int) -> bool:
+    def ensure_room(self, steady_ms: int) -> bool:
         """Whether a unit can be added; if not, a disk thread begins to make the missing file, and
         `on_ready` is called then. A file is also made ahead. After a failure the next attempt is
         RETRY_MS later on the steady clock."""
@@ -295,7 +295,7 @@ class TimerFiles:
         if self._spare is not None:
             start, mapped = self._spare
             if start == needs:
-                log.adopt(mapped, start)
+                log.adopt_file(mapped, start)
                 self._spare = needs = None
             elif start != log.segments.end:
                 self._drop_spare()
@@ -309,7 +309,7 @@ class TimerFiles:
             return
         log, wants_wheel = self._log, self._wheel is None
 
-        def work() -> tuple[MappedFile | None, MappedFile | None]:
+        def make_files() -> tuple[MappedFile | None, MappedFile | None]:
             wheel = self._make_wheel() if wants_wheel else None
             if start is None or (self._spare is not None and self._spare[0] == start):
                 return wheel, None
@@ -319,7 +319,7 @@ class TimerFiles:
                 self._files.remove(path)  # left from before the log was cut
             return wheel, self._make_file(path, log.segments.file_size)
 
-        def done(result: tuple[MappedFile | None, MappedFile | None] | OSError) -> None:
+        def on_made(result: tuple[MappedFile | None, MappedFile | None] | OSError) -> None:
             if isinstance(result, OSError):
                 if not self._is_short:
                     logger.error("timers wait in their queue, a file cannot be made: %s", result)
@@ -338,12 +338,12 @@ class TimerFiles:
             self._has_new_names = True
             self.on_ready()
 
-        self._making.submit(work, done)
+        self._making.submit(make_files, on_made)
 
     @property
     def is_rewound(self) -> bool:
-        """Whether `rewind` removed units and the removal is not durable yet: no unit can be added
-        until a `save` has ended."""
+        """Whether `remove_units_from` removed units and the removal is not durable yet: no unit can
+        be added until a `save` has ended."""
         return self._rewound is not None
 
     def add(
@@ -356,12 +356,13 @@ class TimerFiles:
         magic: int,
     ) -> int:
         """Add a unit to the log and to the slot of `slot_ms`; returns its position. Requires
-        `ready`. Both times are epoch ms, at most 2**31 - 1 ms apart. `log_offset` and `size` are of
-        the record in TIMER_TOPIC, `topic_hash` is Java's hash of the real topic, `magic` has the
-        bits of pyx.timer. Not durable before `save`. Raises ValueError for a slot before tick 1."""
+        `ensure_room`. Both times are epoch ms, at most 2**31 - 1 ms apart. `log_offset` and `size`
+        are of the record in TIMER_TOPIC, `topic_hash` is Java's hash of the real topic, `magic` has
+        the bits of pyx.timer. Not durable before `save`. Raises ValueError for a slot before tick
+        1."""
         assert self._wheel is not None, "no wheel yet"
         position = self._log.end
-        region, at, base = self._log.place()
+        region, at, base = self._log.allocate_unit()
         self._wheel.add(
             region, at, base, write_ms, slot_ms - write_ms, log_offset, size, topic_hash, magic
         )
@@ -372,18 +373,19 @@ class TimerFiles:
         """The wheel; None unless `exists`."""
         return self._wheel
 
-    def room(self) -> tuple[Wheel, Region, int, int, int]:
+    def room_for_unit(self) -> tuple[Wheel, Region, int, int, int]:
         """(wheel, region, position in the region, position in the log at which the region begins,
-        number of units with room) for the next units. Requires `ready`. The caller writes the units
-        and calls `advance_end`."""
+        number of units with room) for the next units. Requires `ensure_room`. The caller writes the
+        units and calls `advance_end`."""
         assert self._wheel is not None, "no wheel yet"
-        return self._wheel, *self._log.room()
+        return self._wheel, *self._log.room_for_unit()
 
     def advance_end(self, count: int) -> None:
-        """Count `count` units that the caller wrote at `room`: the end of the timer log moves."""
+        """Count `count` units that the caller wrote at `room_for_unit`: the end of the timer log
+        moves."""
         self._log.advance_end(count)
 
-    def rewind(self, queue_offset: QueueOffset) -> None:
+    def remove_units_from(self, queue_offset: QueueOffset) -> None:
         """Remove the units of messages from `queue_offset` on, and the units whose records the
         commit log lost, and lower `queue_offset`. No unit can be added until a `save` has made that
         durable. Raises OSError."""
@@ -395,9 +397,9 @@ class TimerFiles:
         position = log.position_before(self._record_offset(self.queue_offset))
         if wheel is None or position >= log.end:
             return
-        for region, start, stop, base in reversed(list(log.parts(position))):
+        for region, start, stop, base in reversed(list(log.readable_parts(position))):
             wheel.undo(region, start, stop, base)
-        self._void += log.cut(position)
+        self._void += log.zero_units_from(position)
         self._drop_spare()
         self._rewound = self.checkpoint._replace(
             log_position=position, queue_offset=self.queue_offset
@@ -416,7 +418,7 @@ class TimerFiles:
         """The first tick of [since, until) whose slot has units, else `until`."""
         return until if self._wheel is None else self._wheel.next_tick(since, until)
 
-    def counts(self, since: int, bounds: list[int]) -> list[int]:
+    def count_waiting(self, since: int, bounds: list[int]) -> list[int]:
         """Number of waiting messages in each range of ticks: [since, bounds[0]), [bounds[0],
         bounds[1]) and so on. `since` and `bounds` are ticks, times divided by the precision."""
         if self._wheel is None:
@@ -436,7 +438,7 @@ class TimerFiles:
             return tick
         return self._wheel.free_tick(tick, tick + self.slots, cursor, high, floor)
 
-    def walk(self, tick: int, floor: int, room: int) -> SlotWalk:
+    def walk_slot(self, tick: int, floor: int, room: int) -> SlotWalk:
         """The units in the slot of `tick` at positions from `floor` on; the walk keeps the `room`
         oldest of them. Only if `exists`."""
         assert self._wheel is not None, "no wheel yet"
@@ -446,7 +448,7 @@ class TimerFiles:
         walk = SlotWalk(tick, last, room)
         while walk.next_position >= floor and segments.contains(walk.next_position):
             base = segments.start_of(walk.next_position)
-            if not walk.go(self._wheel, segments.region(base), base, floor):
+            if not walk.go(self._wheel, segments.file_region(base), base, floor):
                 logger.error("the chain of timers at %d is broken", walk.next_position)
                 break
         return walk
@@ -464,19 +466,19 @@ class TimerFiles:
             return None
         if first >= low:
             return first
-        walk = self.walk(tick, low, 1)
+        walk = self.walk_slot(tick, low, 1)
         return walk.entry(0)[0] if len(walk) else None
 
     def log_offset_at(self, position: int) -> LogOffset:
         """Log offset of the record of the unit at `position`; the beginning of the commit log if no
         unit is there."""
-        unit = self._log.unit(position)
+        unit = self._log.read_unit(position)
         return self._store.min_log_offset if unit is None else unit.log_offset
 
     def message_at(self, position: int) -> tuple[LogOffset, int] | None:
         """(log offset of a unit's message in TIMER_TOPIC, Java's hash of its real topic); None if
         no unit is at `position`."""
-        unit = self._log.unit(position)
+        unit = self._log.read_unit(position)
         return None if unit is None else (LogOffset(unit.log_offset), unit.topic_hash)
 
     # Saving
@@ -490,12 +492,12 @@ class TimerFiles:
             return False
         rewound = self._rewound
         wanted = rewound or checkpoint
-        dirty, void = self._log.take_dirty(), self._void
+        dirty, void = self._log.take_dirty_paths(), self._void
         files, root, folder = self._files, self._config.root, self._log.segments.folder
         folders = [root, folder] if self._has_new_names else []
         self._void, self._has_new_names = [], False
 
-        def work() -> None:
+        def write_files() -> None:
             files.sync_all(dirty, folders)
             timer_check.save(files, root, wanted)
             for path in void:
@@ -504,7 +506,7 @@ class TimerFiles:
             if void:
                 files.sync_folder(folder)
 
-        def done(result: OSError | None) -> None:
+        def on_written(result: OSError | None) -> None:
             if isinstance(result, OSError):
                 logger.error("the progress of timers cannot be saved for now: %s", result)
                 self._log.mark_dirty(dirty)
@@ -515,13 +517,13 @@ class TimerFiles:
             if rewound is not None and self._rewound is rewound:
                 self._rewound = None
 
-        self._saving.submit(work, done)
+        self._saving.submit(write_files, on_written)
         return rewound is None
 
-    def expire(self) -> None:
+    def expire_first_file(self) -> None:
         """Take the first log file out of the log if retention removed all its messages; the next
         `save` removes the file."""
-        path = self._log.expire(self._store.min_log_offset)
+        path = self._log.expire_first_file(self._store.min_log_offset)
         if path is not None:
             self._void.append(path)
 
@@ -529,14 +531,14 @@ class TimerFiles:
         """Make all data durable, with the mark of a clean stop, unmap the files, and wait for the
         disk. The store must be closed. `stepped` if the clock shows less than an earlier time, else
         None. Raises OSError; the files are unmapped then, too."""
-        self._making.finish()
-        self._saving.finish()
+        self._making.wait_until_idle()
+        self._saving.wait_until_idle()
         wheel, spare = self._wheel_file, self._spare
         try:
             if wheel is not None and self._rewound is None:
                 files = self._files
                 folders = [self._config.root, self._log.segments.folder]
-                files.sync_all([*self._log.take_dirty(), self._wheel_path()], folders)
+                files.sync_all([*self._log.take_dirty_paths(), self._wheel_path()], folders)
                 if spare is not None:
                     self._void.append(spare[1].path)
                 is_whole = checkpoint.log_position == self._log.end

@@ -62,14 +62,14 @@ class TimerLog:
         durable once. Returns paths of files after a hole, which are not part of the log; the caller
         removes them. Raises StoreError, OSError."""
         lost = self.segments.load()
-        starts = self.segments.starts()
+        starts = self.segments.file_starts()
         self.end = self.segments.end
         # One file back, as RocketMQ does: the broker that wrote the number may have died meanwhile.
         first = self.segments.start_of(flushed) - self.segments.file_size
         for start in starts:
-            if start < first and start != self.segments.last:
+            if start < first and start != self.segments.last_file_start:
                 continue
-            stop = kernel.find_end(self.segments.region(start), 0, start)
+            stop = kernel.find_end(self.segments.file_region(start), 0, start)
             if start == starts[-1] or self._has_room_for_unit(stop):
                 self.end = start + stop
                 break
@@ -102,43 +102,43 @@ class TimerLog:
         """Position of the log's end in its file."""
         return self.end % self.segments.file_size
 
-    def adopt(self, mapped: MappedFile, start: int) -> None:
+    def adopt_file(self, mapped: MappedFile, start: int) -> None:
         """Add a new mapped file that starts at position `start`, the value of `missing_file_start`;
         the rest of the last file becomes filler."""
         segments = self.segments
         if segments.count and segments.contains(self.end):
-            last = segments.last
-            kernel.put_filler(segments.region(last), self.end - last)
+            last = segments.last_file_start
+            kernel.put_filler(segments.file_region(last), self.end - last)
             self._dirty.add(last)
-        segments.adopt(start, mapped)
+        segments.adopt_file(start, mapped)
         self.end = start
 
-    def place(self) -> tuple[Region, int, int]:
+    def allocate_unit(self) -> tuple[Region, int, int]:
         """Take the room for a unit: (region, position in it, position in the log at which the
         region begins). The caller must write the unit; `missing_file_start` must be None."""
-        start = self.segments.last
+        start = self.segments.last_file_start
         position = self.end - start
         self.end += kernel.UNIT_SIZE
         self._dirty.add(start)
-        return self.segments.region(start), position, start
+        return self.segments.file_region(start), position, start
 
-    def room(self) -> tuple[Region, int, int, int]:
+    def room_for_unit(self) -> tuple[Region, int, int, int]:
         """(region, position in it, position in the log at which the region begins, number of units
         with room) for the next units; takes nothing. The caller writes some and calls
         `advance_end`."""
-        start = self.segments.last
+        start = self.segments.last_file_start
         position = self.end - start
         units = (self.segments.file_size - kernel.FILLER_SIZE - position) // kernel.UNIT_SIZE
-        return self.segments.region(start), position, start, units
+        return self.segments.file_region(start), position, start, units
 
     def advance_end(self, count: int) -> None:
-        """Count `count` units that the caller wrote at `room`: the end of the log moves, and the
-        file becomes dirty."""
+        """Count `count` units that the caller wrote at `room_for_unit`: the end of the log moves,
+        and the file becomes dirty."""
         if count:
             self.end += count * kernel.UNIT_SIZE
-            self._dirty.add(self.segments.last)
+            self._dirty.add(self.segments.last_file_start)
 
-    def unit(self, position: int) -> TimerUnit | None:
+    def read_unit(self, position: int) -> TimerUnit | None:
         """The unit at a position of the log; None outside of the log's files, or if no unit is
         there."""
         if not self.segments.contains(position):
@@ -146,18 +146,18 @@ class TimerLog:
         start = self.segments.start_of(position)
         if not 0 <= position - start <= self.segments.file_size - kernel.UNIT_SIZE:
             return None
-        found = kernel.read_unit(self.segments.region(start), position - start, start)
+        found = kernel.read_unit(self.segments.file_region(start), position - start, start)
         return None if found is None else TimerUnit(*found)  # type: ignore[arg-type]
 
-    def parts(self, start: int = 0) -> Iterator[tuple[Region, int, int, int]]:
+    def readable_parts(self, start: int = 0) -> Iterator[tuple[Region, int, int, int]]:
         """(region, position in it of the first unit, position in it after the last unit or filler,
         position in the log at which the region begins) of the units from position `start` on, file
         by file."""
         segments = self.segments
-        for base in segments.starts():
+        for base in segments.file_starts():
             stop = min(self.end, base + segments.file_size)
             if stop > max(start, base):
-                yield segments.region(base), max(start - base, 0), stop - base, base
+                yield segments.file_region(base), max(start - base, 0), stop - base, base
 
     def position_before(self, log_offset: LogOffset) -> int:
         """Position of the first unit whose record lies at a log offset or later; `end` without such
@@ -165,12 +165,12 @@ class TimerLog:
         per_file = (self.segments.file_size - kernel.FILLER_SIZE) // kernel.UNIT_SIZE
         low, high = 0, sum(
             (stop - start) // kernel.UNIT_SIZE if stop < self.segments.file_size else per_file
-            for _region, start, stop, _base in self.parts()
+            for _region, start, stop, _base in self.readable_parts()
         )  # fmt: skip
         count = high
         while low < high:
             middle = (low + high) // 2
-            unit = self.unit(self._position_of(middle, per_file))
+            unit = self.read_unit(self._position_of(middle, per_file))
             if unit is not None and unit.log_offset < log_offset:
                 low = middle + 1
             else:
@@ -192,31 +192,39 @@ class TimerLog:
             if not self.segments.contains(start):
                 return None
             per_file = (self.segments.file_size - kernel.FILLER_SIZE) // kernel.UNIT_SIZE
-            return self.unit(start + (per_file - 1) * kernel.UNIT_SIZE)
-        return self.unit(self.end - kernel.UNIT_SIZE)
+            return self.read_unit(start + (per_file - 1) * kernel.UNIT_SIZE)
+        return self.read_unit(self.end - kernel.UNIT_SIZE)
 
-    def cut(self, position: int) -> list[str]:
+    def zero_units_from(self, position: int) -> list[str]:
         """Zero the units from `position` on, not yet durably. Returns the paths of files without
         units for the caller to remove; changed files are dirty. Raises OSError."""
         segments, paths = self.segments, []
-        while segments.count and segments.last >= position and segments.last > segments.first:
-            self._dirty.discard(segments.last)
+        while (
+            segments.count
+            and segments.last_file_start >= position
+            and segments.last_file_start > segments.first
+        ):
+            self._dirty.discard(segments.last_file_start)
             paths.append(segments.forget_last())
         self.end = position
-        if segments.count and segments.last <= position < segments.end:
-            clear_tail(segments.mapped(segments.last), position - segments.last, sync=False)
-            self._dirty.add(segments.last)
+        if segments.count and segments.last_file_start <= position < segments.end:
+            clear_tail(
+                segments.mapped_file(segments.last_file_start),
+                position - segments.last_file_start,
+                sync=False,
+            )
+            self._dirty.add(segments.last_file_start)
         return paths
 
-    def reserve(self) -> None:
+    def reserve_blocks(self) -> None:
         """Give the last file all its blocks on the disk, so that storing into it cannot fail, and
         mark it dirty; no-op without files. Raises OSError."""
         if self.segments.count:
-            mapped = self.segments.mapped(self.segments.last)
+            mapped = self.segments.mapped_file(self.segments.last_file_start)
             mapped.reserve(0, mapped.size)
-            self._dirty.add(self.segments.last)
+            self._dirty.add(self.segments.last_file_start)
 
-    def take_dirty(self) -> list[str]:
+    def take_dirty_paths(self) -> list[str]:
         """Paths of the files written since the last call, which the caller must sync."""
         paths = [self.segments.path(start) for start in sorted(self._dirty)]
         self._dirty.clear()
@@ -227,18 +235,18 @@ class TimerLog:
         self._dirty.add(start)
 
     def mark_dirty(self, paths: list[str]) -> None:
-        """Mark the files of `take_dirty` dirty again, because their sync failed; files that left
-        the log are ignored."""
-        known = {self.segments.path(start): start for start in self.segments.starts()}
+        """Mark the files of `take_dirty_paths` dirty again, because their sync failed; files that
+        left the log are ignored."""
+        known = {self.segments.path(start): start for start in self.segments.file_starts()}
         self._dirty.update(known[path] for path in paths if path in known)
 
-    def expire(self, log_min: LogOffset) -> str | None:
+    def expire_first_file(self, log_min: LogOffset) -> str | None:
         """Take the first file out of the log if the records of all its units lie before `log_min`;
         returns its path for the caller to remove, or None. The last file stays."""
         segments = self.segments
         if segments.count < 2:
             return None
-        following = self.unit(segments.first + segments.file_size)
+        following = self.read_unit(segments.first + segments.file_size)
         if following is None or following.log_offset > log_min:
             return None
         self._dirty.discard(segments.first)

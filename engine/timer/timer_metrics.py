@@ -30,7 +30,7 @@ class TopicTimerCounts:
         self.topics: dict[str, int] = {}
         """Topic to number of timers, of the first MAX_TOPICS topics."""
 
-    def add(self, topic: str | None, count: int) -> None:
+    def add_timers(self, topic: str | None, count: int) -> None:
         """Count `count` more timers of a topic; None: of an unknown topic."""
         self.total += count
         if topic is not None and (topic in self.topics or len(self.topics) < MAX_TOPICS):
@@ -44,10 +44,10 @@ class TimerMetrics:
     def __init__(self) -> None:
         self._topics: dict[str, tuple[int, int]] = {}
         self.changes = 0
-        """Grows with each change of counts, `forget` excepted."""
+        """Grows with each change of counts, `forget_topic` excepted."""
         self._hashes: dict[int, str] = {}
 
-    def add(self, topic: str, by: int, now_ms: int) -> None:
+    def change_count(self, topic: str, by: int, now_ms: int) -> None:
         """Change a topic's count by `by`, at `now_ms` in epoch ms: by -1 for a recall that enters
         the wheel, and by 1 when the recall leaves it. A new topic beyond MAX_TOPICS is ignored."""
         known = self._topics.get(topic)
@@ -68,7 +68,7 @@ class TimerMetrics:
         known = self._topics.get(topic)
         return max(0, known[0]) if known else 0
 
-    def waiting(self) -> dict[str, int]:
+    def waiting_by_topic(self) -> dict[str, int]:
         """Topic to number of waiting timers; topics without timers are left out."""
         return {topic: count for topic, (count, _time) in self._topics.items() if count > 0}
 
@@ -77,7 +77,7 @@ class TimerMetrics:
         """Number of all waiting timers."""
         return sum(max(0, count) for count, _time in self._topics.values())
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Drop the count of a deleted topic, whose timers may still wait."""
         self._topics.pop(topic, None)
 
@@ -91,7 +91,7 @@ class TimerMetrics:
             }
         }
 
-    def take(self, value: Any) -> None:
+    def replace_counts(self, value: Any) -> None:
         """Replace all counts by the parsed JSON of the file or a response, of which the first
         MAX_TOPICS topics count. Raises StoreError, and then the counts are unchanged."""
         table = value.get(_TABLE) if isinstance(value, dict) else None

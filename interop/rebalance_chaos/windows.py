@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from interop.rebalance_chaos.history import Happened, History
 from interop.rebalance_chaos.ownership import Ownership, Shares, process_of
-from turbopump.spark.rebalance.measures import Measures, measure, parse
+from turbopump.spark.rebalance.measures import Measures, measure_rebalance, parse
 
 MANY: Final = 1_000_000
 
@@ -110,7 +110,7 @@ def _window(
         "overlap_ms": longest,
         "unowned_ms": unowned_ms,
     }
-    measures = measure(parse(json.dumps(line)))
+    measures = measure_rebalance(parse(json.dumps(line)))
     came = members - ownership.members(start_ms - 1)
     return Window(
         what=trigger,

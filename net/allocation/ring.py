@@ -24,23 +24,23 @@ def consistent_hash(group: Sharing) -> Shares:
     for member in group.members:
         for number in range(VIRTUAL_NODES):
             # for two members at the same place the later counts
-            ring[_hash(f"{member}-{number}")] = member
+            ring[_hash_key(f"{member}-{number}")] = member
     places = sorted(ring)
     shares: Shares = {member: [] for member in group.members}
     if places:
         for queue in group.queues:
-            at = bisect_left(places, _hash(_key(queue)))
+            at = bisect_left(places, _hash_key(_queue_text(queue)))
             shares[ring[places[at % len(places)]]].append(queue)
     return shares
 
 
-def _hash(key: str) -> int:
+def _hash_key(key: str) -> int:
     """Return the first 32 bits of the key's MD5, as RocketMQ's ring does."""
     digest = hashlib.md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 
 
-def _key(queue: MessageQueue) -> str:
+def _queue_text(queue: MessageQueue) -> str:
     """Format a queue like Java's MessageQueue.toString; the text is hashed for its places on the
     ring."""
     return (

@@ -22,14 +22,14 @@ from turbopump.net.allocation.shares import Shares, Sharing
 from turbopump.net.wire.queues import MessageQueue
 
 
-def sticky(group: Sharing) -> Shares:
+def allocate_sticky(group: Sharing) -> Shares:
     """STICKY: shares that differ by at most one queue, each sorted. A queue that two members had
     in `group.previous` stays with the member of the smaller client id. Empty without members."""
     ranks = {queue: rank for rank, queue in enumerate(group.queues)}
     kept = _kept_queues(group, ranks)
     if group.members:
-        _give_free(group, kept)
-        _level(kept)
+        _assign_unowned(group, kept)
+        _level_shares(kept)
     for queues in kept:
         queues.sort(key=ranks.__getitem__)
     return dict(zip(group.members, kept, strict=True))
@@ -51,7 +51,7 @@ def _kept_queues(group: Sharing, ranks: Mapping[MessageQueue, int]) -> list[list
     return kept
 
 
-def _give_free(group: Sharing, kept: list[list[MessageQueue]]) -> None:
+def _assign_unowned(group: Sharing, kept: list[list[MessageQueue]]) -> None:
     """Give each queue without an owner to the member with the fewest queues; changes `kept`."""
     owned = {queue for queues in kept for queue in queues}
     fewest = [(len(queues), at) for at, queues in enumerate(kept)]
@@ -63,7 +63,7 @@ def _give_free(group: Sharing, kept: list[list[MessageQueue]]) -> None:
             heapreplace(fewest, (count + 1, at))
 
 
-def _level(kept: list[list[MessageQueue]]) -> None:
+def _level_shares(kept: list[list[MessageQueue]]) -> None:
     """Move queues from the member with the most to the member with the fewest until they differ
     by one at most; changes `kept`."""
     fewest = [(len(queues), at) for at, queues in enumerate(kept)]

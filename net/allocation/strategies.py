@@ -10,7 +10,7 @@ from typing import Final
 
 from turbopump.net.allocation.ring import consistent_hash
 from turbopump.net.allocation.shares import AllocationError, Shares, Sharing, java_order, named_room
-from turbopump.net.allocation.sticky import sticky
+from turbopump.net.allocation.sticky import allocate_sticky
 from turbopump.net.wire.queues import MessageQueue
 
 Strategy = Callable[[Sharing], Shares]
@@ -27,7 +27,7 @@ CONFIG: Final = "CONFIG"
 """Name of the strategy by which the user gives each member its queues."""
 
 
-def averagely(group: Sharing) -> Shares:
+def allocate_averagely(group: Sharing) -> Shares:
     """AVG: consecutive shares that differ by at most one queue, the first shares larger."""
     if not group.members:
         return {}
@@ -48,7 +48,7 @@ def by_circle(group: Sharing) -> Shares:
     return {member: list(group.queues[at::step]) for at, member in enumerate(group.members)}
 
 
-def configured(group: Sharing) -> Shares:
+def allocate_configured(group: Sharing) -> Shares:
     """CONFIG: the queues that the user gave to each member in `group.fixed`, in the user's order,
     even if they do not exist; other queues have no consumer."""
     return {member: list(group.fixed.get(member, ())) for member in group.members}
@@ -76,7 +76,7 @@ def by_machine_room(group: Sharing) -> Shares:
     return shares
 
 
-def nearby(inner: Strategy, group: Sharing) -> Shares:
+def allocate_in_rooms(inner: Strategy, group: Sharing) -> Shares:
     """MACHINE_ROOM_NEARBY: `inner` inside each room; `inner` also divides the queues of a room
     without members among all. A share is sorted by room, then as `inner` returns it.
 
@@ -104,27 +104,27 @@ def nearby(inner: Strategy, group: Sharing) -> Shares:
 
 
 STRATEGIES: Final[dict[str, Strategy]] = {
-    AVG: averagely,
+    AVG: allocate_averagely,
     "AVG_BY_CIRCLE": by_circle,
-    CONFIG: configured,
+    CONFIG: allocate_configured,
     "MACHINE_ROOM": by_machine_room,
     "CONSISTENT_HASH": consistent_hash,
-    STICKY: sticky,
+    STICKY: allocate_sticky,
 }
 """The strategies by RocketMQ's names, without MACHINE_ROOM_NEARBY, which wraps another."""
 
 
 def is_strategy(name: str) -> bool:
-    """Whether `allocate` knows the name: a key of STRATEGIES, NEARBY, or NEARBY-`key`."""
+    """Whether `allocate_by_name` knows the name: a key of STRATEGIES, NEARBY, or NEARBY-`key`."""
     return name.removeprefix(f"{NEARBY}-") in STRATEGIES or name == NEARBY
 
 
-def allocate(name: str, group: Sharing) -> Shares:
+def allocate_by_name(name: str, group: Sharing) -> Shares:
     """Allocate queues to each member by the strategy of that name. Raises AllocationError for an
     unknown name, and for members or brokers of unknown machine rooms."""
     if name == NEARBY:
-        return nearby(averagely, group)
+        return allocate_in_rooms(allocate_averagely, group)
     inner = STRATEGIES.get(name.removeprefix(f"{NEARBY}-"))
     if inner is None:
         raise AllocationError(f"there is no strategy {name[:100]}: {', '.join(STRATEGIES)}")
-    return inner(group) if name in STRATEGIES else nearby(inner, group)
+    return inner(group) if name in STRATEGIES else allocate_in_rooms(inner, group)

@@ -17,10 +17,10 @@ from typing import Any, Final, TypeVar
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import Buffer
 from turbopump.net.client.credentials import effective_credentials, signer_of
-from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, expect
+from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, check_type
 from turbopump.net.client.group_member import GroupMember
 from turbopump.net.client.options import ClientOptions, addresses_of, remoting_options
-from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
+from turbopump.net.client.routes import BrokerTable, TopicRoute, provisional_route, read_route
 from turbopump.net.client.sending import DEFAULT_TOPIC_QUEUES
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.routing.name_servers import Absent
@@ -90,7 +90,7 @@ KINDS: Final = {
     ),
 }
 """Kinds of servers, each with the requests that only this kind answers; all other requests are for
-brokers. The first request of each kind is a probe: it changes nothing, every server of the kind
+brokers. The first request of each kind is a probe: it changes nothing, run_every server of the kind
 answers it, and no earlier kind does."""
 
 _serial = itertools.count()
@@ -129,7 +129,7 @@ class ClientInstance:
     def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
         self.namesrv = addresses_of(namesrv)
         self.options = options or ClientOptions()
-        expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
+        check_type(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
         self._sign = signer_of(effective_credentials(self.options.credentials))
         tls = remoting_options(self.options).tls
         if tls is not None:
@@ -275,13 +275,13 @@ class ClientInstance:
                     asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not done:
-                    self._put_last(address)
+                    self._prefer_other_server(address)
                 for task in done:
                     try:
                         return task.result()
                     except RemotingError as error:
                         failure = error
-                        self._put_last(asked.pop(task))
+                        self._prefer_other_server(asked.pop(task))
         finally:
             for task in asked:
                 task.cancel()
@@ -289,7 +289,7 @@ class ClientInstance:
         assert failure is not None
         raise failure
 
-    def _put_last(self, address: str) -> None:
+    def _prefer_other_server(self, address: str) -> None:
         """Let later requests begin with another name server; the list keeps all of them."""
         if self.namesrv[0] == address:
             self.namesrv.append(self.namesrv.pop(0))
@@ -304,7 +304,7 @@ class ClientInstance:
         """
         known = self._routes.get(topic)
         if isinstance(known, TopicRoute) and (for_sending or not known.provisional):
-            self._routes.look_up(topic)
+            self._routes.current_answer(topic)
             return known
         return await self.refresh(topic, for_sending=for_sending)
 
@@ -320,7 +320,7 @@ class ClientInstance:
             former = self._routes.get(topic)
             known = _route_or_none(former)
             at_once = former is _CANCELLED or (for_sending and known is None)
-            response = self._routes.renew(topic, at_once=at_once)
+            response = self._routes.query_again(topic, at_once=at_once)
             query = self._due.pop(topic, None)
             if query is not None:
                 await self._send_query(topic, known, for_sending, query)
@@ -358,7 +358,7 @@ class ClientInstance:
             if not self._producers[group]:
                 del self._producers[group]
                 request = UnregisterClientRequest(self.client_id, producer_group=group)
-                await self._unregister(request)
+                await self._unregister_everywhere(request)
         finally:
             await self.release()
 
@@ -381,7 +381,7 @@ class ClientInstance:
         del self._members[member.group]
         request = UnregisterClientRequest(self.client_id, consumer_group=member.group)
         try:
-            await self._unregister(request)
+            await self._unregister_everywhere(request)
         finally:
             await self.release()
 
@@ -399,7 +399,7 @@ class ClientInstance:
                 [ProducerData(group) for group in sorted(self._producers)],
                 [self._members[group].heartbeat_data() for group in sorted(self._members)],
             ).encode()
-            await asyncio.gather(*(self._heartbeat(address, body) for address in addresses))
+            await asyncio.gather(*(self._send_heartbeat(address, body) for address in addresses))
 
     def _new_cache(self) -> RouteCache[TopicRoute]:
         rules = CacheRules(
@@ -441,15 +441,15 @@ class ClientInstance:
             (RequestCode.GET_CONSUMER_RUNNING_INFO, "consumerGroup"),
             (RequestCode.CONSUME_MESSAGE_DIRECTLY, "consumerGroup"),
         ):
-            dispatcher.add(code, self._forward(name_of_group))
+            dispatcher.add(code, self._make_forwarder(name_of_group))
         options = remoting_options(self.options, self._sign)
         self._client = Client(self.options.now_ms, dispatcher, options)
-        self.tasks.every(self.options.route_refresh_ms, self._refresh_all, "route refresh")
-        self.tasks.every(self.options.heartbeat_ms, self.heartbeat, "heartbeat")
+        self.tasks.run_every(self.options.route_refresh_ms, self._refresh_all, "route refresh")
+        self.tasks.run_every(self.options.heartbeat_ms, self.heartbeat, "heartbeat")
 
     async def _own_ip(self) -> str:
         """The address of this machine from which the name server is reached."""
-        host, port = hosts.split(self.namesrv[0])
+        host, port = hosts.split_host_port(self.namesrv[0])
         try:
             transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
                 asyncio.DatagramProtocol, remote_addr=(host, port)
@@ -482,7 +482,7 @@ class ClientInstance:
         finally:
             query.resolve(found)
         if isinstance(found, TopicRoute):
-            self.brokers.update(found)
+            self.brokers.update_addresses(found)
             if known is None or known.subscribe != found.subscribe:
                 for member in self._members.values():
                     if topic in member.topics():
@@ -494,7 +494,7 @@ class ClientInstance:
         if route is None and may_create:
             template = await self._fetch_route(AUTO_CREATE_TOPIC)
             if template is not None and template.publish:
-                route = provisional(topic, template, DEFAULT_TOPIC_QUEUES)
+                route = provisional_route(topic, template, DEFAULT_TOPIC_QUEUES)
         return route or Absent(f"no name server knows topic {topic}", is_certain=True)
 
     async def _fetch_route(self, topic: str) -> TopicRoute | None:
@@ -507,10 +507,10 @@ class ClientInstance:
                 return None
             raise
         assert isinstance(response.body, bytes)
-        return interpret(topic, TopicRouteData.decode(response.body))
+        return read_route(topic, TopicRouteData.decode(response.body))
 
     async def _refresh_all(self) -> None:
-        topics = {topic for topic, _ in self._routes.items()}
+        topics = {topic for topic, _ in self._routes.list_answers()}
         for member in self._members.values():
             topics.update(member.topics())
         for topic in sorted(topics):
@@ -519,16 +519,16 @@ class ClientInstance:
             except (ClientError, RemotingError, ValueError) as error:
                 logger.warning("the route of %s was not refreshed: %s", topic, error)
         self.brokers.retain_only(
-            name for _, route in self._routes.items() if route for name in route.brokers
+            name for _, route in self._routes.list_answers() if route for name in route.brokers
         )
 
-    async def _heartbeat(self, address: str, body: bytes) -> None:
+    async def _send_heartbeat(self, address: str, body: bytes) -> None:
         try:
             await self.ask(address, RequestCode.HEART_BEAT, body=body)
         except (ClientError, RemotingError) as error:
             logger.info("heartbeat to %s failed: %s", address, error)
 
-    async def _unregister(self, header: UnregisterClientRequest) -> None:
+    async def _unregister_everywhere(self, header: UnregisterClientRequest) -> None:
 
         async def leave(address: str) -> None:
             try:
@@ -556,10 +556,10 @@ class ClientInstance:
             if checker is not None:
                 checker(request, view, peer)
 
-    def _forward(self, name_of_group: str) -> Handler:
+    def _make_forwarder(self, name_of_group: str) -> Handler:
         """The handler that passes a request to the group in the field `name_of_group`."""
 
-        def forward(request: Command, _peer: Peer, now_ms: int) -> Response:
+        def forward_request(request: Command, _peer: Peer, now_ms: int) -> Response:
             group = request.fields.get(name_of_group, "")
             member = self._members.get(group)
             if member is None:
@@ -567,7 +567,7 @@ class ClientInstance:
                 return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
             return member.answer(request, now_ms)
 
-        return forward
+        return forward_request
 
 
 def _route_or_none(route: TopicRoute | Absent | None) -> TopicRoute | None:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from turbopump.net.client.errors import InvalidArgument, expect
+from turbopump.net.client.errors import InvalidArgument, check_type
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.signature import sign_request
 
@@ -131,7 +131,7 @@ def effective_credentials(given: Credentials | None) -> Credentials | None:
     without either. Raises InvalidArgument."""
     if given is None:
         return Credentials.from_environment()
-    expect(given, Credentials, "credentials", "a turbopump.Credentials")
+    check_type(given, Credentials, "credentials", "a turbopump.Credentials")
     return given
 
 

@@ -18,7 +18,7 @@ class InvalidArgument(ClientError):
     broker would refuse. No request was sent."""
 
 
-def expect(value: object, kinds: type | tuple[type, ...], what: str, wanted: str) -> None:
+def check_type(value: object, kinds: type | tuple[type, ...], what: str, wanted: str) -> None:
     """Raise InvalidArgument unless `value` is an instance of `kinds`; `what` and `wanted` name the
     argument and its type in the error: "`what` is `wanted`, not ..."."""
     if not isinstance(value, kinds):

@@ -21,7 +21,7 @@ def ignore_wake() -> None:
     """Do nothing: the `wake` of a consumer whose queues are not divided."""
 
 
-def refusal(kind: str) -> Callable[[Command, int], Response]:
+def make_refuser(kind: str) -> Callable[[Command, int], Response]:
     """A `response` for a GroupMember without divided queues: it answers every request SYSTEM_ERROR
     with "this is a `kind` consumer"."""
 

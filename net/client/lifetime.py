@@ -45,7 +45,7 @@ class ClientLifetime(ABC):
     """
 
     # Both run in tasks of their own: the cancellation of a caller must not end an `_open` without
-    # an undo, nor a `_shut` at all.
+    # an undo, nor a `_close_parts` at all.
     _loop: asyncio.AbstractEventLoop | None = None
     _opening: asyncio.Task[None] | None = None
     _shutting: asyncio.Task[None] | None = None
@@ -60,23 +60,23 @@ class ClientLifetime(ABC):
 
     @abstractmethod
     async def _open(self) -> None:
-        """Make the client ready for use; may be cancelled at any wait. `_shut` undoes what was done
-        until then."""
+        """Make the client ready for use; may be cancelled at any wait. `_close_parts` undoes what
+        was done until then."""
 
     @abstractmethod
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         """Undo a completed or an interrupted `_open`; without effect if nothing was done. Never
         runs at the same time as `_open`."""
 
     @abstractmethod
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         """Count as closed, without a request: the loop of the last `_open` was closed before the
         client, so that nothing of it runs."""
 
-    async def _undo(self) -> None:
+    async def _undo_open(self) -> None:
         """Undo an `_open` that failed or whose `start` was cancelled, without a wait for the
         program's code; without effect if nothing was done."""
-        await self._shut()
+        await self._close_parts()
 
     async def start(self) -> None:
         """Make the client ready for use, after the end of a `close` that still runs.
@@ -91,7 +91,7 @@ class ClientLifetime(ABC):
         if self._opening is not None:
             raise ClientError("the client is started already")
         self._loop = loop
-        opening = self._opening = _task(self._open(), "start")
+        opening = self._opening = _make_task(self._open(), "start")
         try:
             await asyncio.wait({opening})
             if not opening.cancelled():
@@ -103,7 +103,7 @@ class ClientLifetime(ABC):
         except BaseException:
             if self._opening is opening:
                 with suppress(Exception):  # it is logged, and must not replace this error
-                    await asyncio.shield(self._end_lifetime(self._undo))
+                    await asyncio.shield(self._end_lifetime(self._undo_open))
             raise
 
     async def close(self) -> None:
@@ -113,7 +113,7 @@ class ClientLifetime(ABC):
         Raises ClientError in another event loop than that of `start`.
         """
         self._checked_loop()
-        shutting = self._end_lifetime(self._shut)
+        shutting = self._end_lifetime(self._close_parts)
         own = [call for call in _calls.get() if call.runs and call.owner is self]
         if own:
             self._left = self._opening
@@ -138,7 +138,7 @@ class ClientLifetime(ABC):
             self._loop = self._opening = self._shutting = self._left = None
             self._leavers, self._running_calls = frozenset(), frozenset()
             self._calls_ended = None
-            self._forget()
+            self._mark_closed()
         return loop
 
     def _as_call(self, function: Callable[[A], Awaitable[R]]) -> Callable[[A], Awaitable[R]]:
@@ -177,7 +177,7 @@ class ClientLifetime(ABC):
         returns the task."""
         if self._shutting is None or self._shutting.done():  # done: it was cancelled at its begin
             self._loop = asyncio.get_running_loop()
-            self._shutting = _task(self._cancel_and_shut(shut), "close")
+            self._shutting = _make_task(self._cancel_and_shut(shut), "close")
             self._shutting.add_done_callback(_log_failure)
         return self._shutting
 
@@ -200,7 +200,7 @@ class ClientLifetime(ABC):
             self._leavers = frozenset()
 
 
-def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def _make_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     """A task that begins in a later turn of the loop. A task factory may run work at once, which
     then ends before its task is stored."""
     return asyncio.Task(work, loop=asyncio.get_running_loop(), name=name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from turbopump.net.client.errors import InvalidArgument, expect
+from turbopump.net.client.errors import InvalidArgument, check_type
 from turbopump.net.wire.queues import MessageQueue
 
 MAX_BODY_SIZE = 4 * 1024 * 1024
@@ -64,13 +64,13 @@ def check_types(message: Message) -> None:
     if isinstance(message.keys, str):
         raise InvalidArgument(f"keys are a list of texts: keys=[{message.keys[:80]!r}]")
     for name in ("topic", "tags", "sharding_key"):
-        expect(getattr(message, name), str, name, "a text")
+        check_type(getattr(message, name), str, name, "a text")
     for name in ("delay_level", "flag", "delay_ms", "deliver_at_ms"):
-        expect(getattr(message, name), int, name, "a whole number")
-    expect(message.keys, Sequence, "keys", "a list of texts")
-    expect(message.properties, Mapping, "properties", "a mapping of texts")
+        check_type(getattr(message, name), int, name, "a whole number")
+    check_type(message.keys, Sequence, "keys", "a list of texts")
+    check_type(message.properties, Mapping, "properties", "a mapping of texts")
     for text in (*message.keys, *message.properties, *message.properties.values()):
-        expect(text, str, "a key or a property", "a text")
+        check_type(text, str, "a key or a property", "a text")
 
 
 class SendStatus(Enum):

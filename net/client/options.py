@@ -16,7 +16,7 @@ from typing import Final
 from turbopump.net.allocation.shares import MachineRooms
 from turbopump.net.allocation.strategies import AVG
 from turbopump.net.client.credentials import Credentials
-from turbopump.net.client.errors import InvalidArgument, expect
+from turbopump.net.client.errors import InvalidArgument, check_type
 from turbopump.net.transport.options import ClientTlsSettings, RemotingOptions
 from turbopump.net.wire import hosts
 from turbopump.net.wire.command import Command
@@ -92,16 +92,16 @@ def remoting_options(
 def addresses_of(namesrv: str | Sequence[str]) -> list[str]:
     """The "host:port" of name servers, separated by ";" in a text; raises InvalidArgument."""
     wanted = "'host:port' or a list of such texts"
-    expect(namesrv, (str, Sequence), "the name server", wanted)
+    check_type(namesrv, (str, Sequence), "the name server", wanted)
     texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
     for text in texts:
-        expect(text, str, "the name server", wanted)
+        check_type(text, str, "the name server", wanted)
     addresses = [text.strip() for text in texts if text.strip()]
     if not addresses:
         raise InvalidArgument("at least one name server address is needed")
     for address in addresses:
         try:
-            hosts.split(address)
+            hosts.split_host_port(address)
         except ValueError as error:
             raise InvalidArgument(f"name server address: {error}") from None
     return addresses

@@ -6,7 +6,7 @@ Owns the public face of both producers, by remoting and by gRPC. It must never s
 from collections.abc import Sequence
 from typing import Protocol
 
-from turbopump.net.client.errors import expect
+from turbopump.net.client.errors import check_type
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, SendResult
 from turbopump.net.client.options import ClientOptions, ProducerOptions
@@ -20,7 +20,7 @@ class ProducerTransport(Protocol):
     """A producer by one protocol: RemotingProducer or GrpcProducer.
 
     Each method is that of Producer with the same name, with its effects, result and errors:
-    `start` and `close` join and leave, `forget` counts as closed without a request, `queues`
+    `start` and `close` join and leave, `mark_closed` counts as closed without a request, `queues`
     returns the queues that can be sent to, `send` and `send_batch` wait until the messages are
     stored, `send_oneway` returns the message id without an answer, `recall` cancels a timer and
     returns its message id. `target` is the `queue` or the `choose` of `Producer.send`; `timeout_ms`
@@ -31,7 +31,7 @@ class ProducerTransport(Protocol):
 
     async def close(self) -> None: ...
 
-    def forget(self) -> None: ...
+    def mark_closed(self) -> None: ...
 
     async def queues(self, topic: str) -> list[MessageQueue]: ...
 
@@ -81,7 +81,7 @@ class Producer(ClientLifetime):
     ) -> None:
         self.group = group
         options = options or ProducerOptions()
-        expect(options, ProducerOptions, "options", "a turbopump.ProducerOptions")
+        check_type(options, ProducerOptions, "options", "a turbopump.ProducerOptions")
         self._transport: ProducerTransport
         if endpoints:
             refuse_with_endpoints(client, namesrv)
@@ -109,13 +109,13 @@ class Producer(ClientLifetime):
         """Start the transport."""
         await self._transport.start()
 
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         """Close the transport."""
         await self._transport.close()
 
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
-        self._transport.forget()
+        self._transport.mark_closed()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to now, sorted by broker name and queue id.
@@ -150,7 +150,7 @@ class Producer(ClientLifetime):
         for the broker's refusal, ClientClosed unless started, and RemotingError without an answer:
         in that case the message may have been stored.
         """
-        expect(message, Message, "the message", "a turbopump.Message")
+        check_type(message, Message, "the message", "a turbopump.Message")
         return await self._transport.send(message, queue or choose, timeout_ms)
 
     async def send_batch(

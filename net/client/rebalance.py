@@ -9,7 +9,7 @@ from turbopump.net.allocation.shares import sorted_queues
 from turbopump.net.wire.queues import MessageQueue
 
 
-def changes(
+def queue_changes(
     held: Collection[MessageQueue], wanted: Collection[MessageQueue]
 ) -> tuple[list[MessageQueue], list[MessageQueue]]:
     """(queues to give up: held, not wanted; queues to take: wanted, not held), both sorted by

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turbopump.engine.types import Buffer, QueueOffset
-from turbopump.net.client.errors import InvalidArgument, expect
+from turbopump.net.client.errors import InvalidArgument, check_type
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.wire import hosts
 from turbopump.net.wire import properties as names
@@ -32,7 +32,7 @@ def received_messages(body: Buffer, broker_name: str, group: str = "") -> list[R
     record or body, and CompressionMissing for a method whose package is not installed.
     """
     retry_topic = f"{RETRY_PREFIX}{group}"
-    return [_received(view, broker_name, retry_topic) for view in decode_messages(body)]
+    return [_to_received(view, broker_name, retry_topic) for view in decode_messages(body)]
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ def received_each(body: Buffer, broker_name: str, group: str) -> Received:
     try:
         for found in decode_each(body):
             view = found.message if isinstance(found, Unreadable) else found
-            message = _received(view, broker_name, retry_topic)
+            message = _to_received(view, broker_name, retry_topic)
             if isinstance(found, Unreadable):
                 received.unreadable.append((message, found.error))
             else:
@@ -78,7 +78,7 @@ def received_each(body: Buffer, broker_name: str, group: str) -> Received:
 def received_alone(view: MessageView, broker_name: str) -> ReceivedMessage:
     """Convert a message that came without a pull, such as that of a transaction check; a retry
     topic is not unwrapped."""
-    return _received(view, broker_name, "")
+    return _to_received(view, broker_name, "")
 
 
 NOT_POPPED: Final = "the message was not received by a simple consumer"
@@ -88,14 +88,14 @@ NOT_POPPED: Final = "the message was not received by a simple consumer"
 def handle_text(message: ReceivedMessage) -> str:
     """The handle by which a popped message is acknowledged, its property POP_CK. Raises
     InvalidArgument for a message without it, and for another object."""
-    expect(message, ReceivedMessage, "the message", "a received message")
+    check_type(message, ReceivedMessage, "the message", "a received message")
     text = message.properties.get(names.POP_CK, "")
     if not text:
         raise InvalidArgument(NOT_POPPED)
     return text
 
 
-def _received(view: MessageView, broker_name: str, retry_topic: str) -> ReceivedMessage:
+def _to_received(view: MessageView, broker_name: str, retry_topic: str) -> ReceivedMessage:
     """Convert a stored message; a message of `retry_topic` gets the topic it was first sent to."""
     properties = view.properties
     topic = view.topic
@@ -116,9 +116,9 @@ def _received(view: MessageView, broker_name: str, retry_topic: str) -> Received
         log_offset=view.log_offset,
         sys_flag=view.sys_flag,
         born_timestamp_ms=view.born_timestamp_ms,
-        born_host=hosts.unpack(view.born_host),
+        born_host=hosts.unpack_host(view.born_host),
         store_timestamp_ms=view.store_timestamp_ms,
-        store_host=hosts.unpack(view.store_host),
+        store_host=hosts.unpack_host(view.store_host),
         reconsume_times=view.reconsume_times,
         prepared_transaction_offset=view.prepared_transaction_offset,
         body_crc=view.body_crc,

@@ -93,7 +93,7 @@ class RemotingProducer:
             self._ids = None
             await self._instance.remove_producer(self._group, self._checker)
 
-    def forget(self) -> None:
+    def mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
         self._ids = None
 
@@ -121,7 +121,7 @@ class RemotingProducer:
             target = partial(choose_by_key, key=message.sharding_key)
 
         def request(queue: MessageQueue) -> Command:
-            return self._request(message, queue, unique_id, half=half)
+            return self._make_request(message, queue, unique_id, half=half)
 
         return await self._send(message.topic, target, request, unique_id, timeout_ms)
 
@@ -148,9 +148,9 @@ class RemotingProducer:
         queues = await self._publish_queues(message.topic)
         if queue is None and message.sharding_key:
             queue = choose_by_key(queues, message.sharding_key)
-        target = queue or self._selector.choose(queues, (), self._instance.steady_ms())
-        request = self._request(message, target, unique_id, oneway=True)
-        await self._instance.notify(await self._master(target), request)
+        target = queue or self._selector.choose_queue(queues, (), self._instance.steady_ms())
+        request = self._make_request(message, target, unique_id, oneway=True)
+        await self._instance.notify(await self._master_address(target), request)
         return unique_id
 
     async def recall(self, handle: str, timeout_ms: int) -> str:
@@ -158,11 +158,11 @@ class RemotingProducer:
         one try, of `timeout_ms` (0: the option's value)."""
         request, queue = recall_request(handle, self._group)
         await self._publish_queues(queue.topic)
-        address = await self._master(queue)
+        address = await self._master_address(queue)
         wait_ms = timeout_ms or self._options.timeout_ms
         return recall_result(await self._instance.call(address, request, wait_ms), address)
 
-    def _request(
+    def _make_request(
         self,
         message: Message,
         queue: MessageQueue,
@@ -207,11 +207,13 @@ class RemotingProducer:
         failures = 0
         while True:
             try:
-                async with _deadline(deadline_ms - self._instance.steady_ms()):
+                async with _limit_time(deadline_ms - self._instance.steady_ms()):
                     if fixed is None and callable(target):
                         fixed = target(await self._publish_queues(topic))
                     queue = fixed or await self._next_queue(topic, tried)
-                    return await self._try(queue, request(queue), message_id, deadline_ms, tried)
+                    return await self._send_once(
+                        queue, request(queue), message_id, deadline_ms, tried
+                    )
             except (BrokerError, RemotingError, NoWritableQueue) as error:
                 failures += 1
                 tries -= not is_uncounted_failure(error, target is not None)
@@ -227,9 +229,9 @@ class RemotingProducer:
         """Return the queue whose turn it is; `tried` are the names of brokers at which this send
         failed."""
         queues = await self._publish_queues(topic)
-        return self._selector.choose(queues, tried, self._instance.steady_ms())
+        return self._selector.choose_queue(queues, tried, self._instance.steady_ms())
 
-    async def _try(
+    async def _send_once(
         self,
         queue: MessageQueue,
         request: Command,
@@ -241,15 +243,15 @@ class RemotingProducer:
         most, and add the broker to `tried`. Raises BrokerError, RemotingError, NoWritableQueue."""
         tried.add(queue.broker_name)
         try:
-            address = await self._master(queue)
+            address = await self._master_address(queue)
             left_ms = max(1, deadline_ms - self._instance.steady_ms())
             wait_ms = min(left_ms, self._options.try_timeout_ms or left_ms)
             response = await self._instance.call(address, request, wait_ms)
             result = send_result(response, queue, message_id, address)
         except (BrokerError, RemotingError):
-            self._selector.failed(queue.broker_name, self._instance.steady_ms())
+            self._selector.note_failure(queue.broker_name, self._instance.steady_ms())
             raise
-        self._selector.succeeded(queue.broker_name)
+        self._selector.note_success(queue.broker_name)
         return result
 
     async def _pause_ms(self, topic: str, tried: set[str], failures: int, is_fixed: bool) -> int:
@@ -275,12 +277,12 @@ class RemotingProducer:
             raise NoWritableQueue(f"no queue of {topic} can be written for the moment")
         return route.publish
 
-    async def _master(self, queue: MessageQueue) -> str:
+    async def _master_address(self, queue: MessageQueue) -> str:
         """Return the address of the queue's master. Raises NoWritableQueue."""
-        address = self._instance.brokers.master(queue.broker_name)
+        address = self._instance.brokers.master_address(queue.broker_name)
         if address is None:
             await self._publish_queues(queue.topic)
-            address = self._instance.brokers.master(queue.broker_name)
+            address = self._instance.brokers.master_address(queue.broker_name)
         if address is None:
             raise NoWritableQueue(f"broker {queue.broker_name} has no master for the moment")
         return address
@@ -289,11 +291,11 @@ class RemotingProducer:
         """Return a new message id; raises ClientClosed unless started."""
         if self._ids is None:
             raise ClientClosed("the producer is not started, or is closed")
-        return self._ids.next()
+        return self._ids.next_id()
 
 
 @asynccontextmanager
-async def _deadline(left_ms: int) -> AsyncIterator[None]:
+async def _limit_time(left_ms: int) -> AsyncIterator[None]:
     """Raise CallTimeout if the block takes longer than `left_ms`: requests to name servers have
     their own timeouts."""
     try:

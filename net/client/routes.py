@@ -36,7 +36,7 @@ class TopicRoute:
     provisional: bool = False
 
 
-def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
+def read_route(topic: str, data: TopicRouteData) -> TopicRoute:
     """Extract the route of `topic` from a name server's answer. If it has an order configuration,
     that alone decides the queues to send to; otherwise they need write permission and a master."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
@@ -56,7 +56,7 @@ def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
     return TopicRoute(topic, publish, subscribe, brokers, ordered)
 
 
-def provisional(topic: str, template: TopicRoute, queues_max: int) -> TopicRoute:
+def provisional_route(topic: str, template: TopicRoute, queues_max: int) -> TopicRoute:
     """A route for a topic that the first message will create: the queues to send to of `template`
     (TBW102's route) with ids below `queues_max`, and no queue to read."""
     publish = tuple(
@@ -74,7 +74,7 @@ class BrokerTable:
     def __init__(self) -> None:
         self._brokers: dict[str, Mapping[int, str]] = {}
 
-    def update(self, route: TopicRoute) -> None:
+    def update_addresses(self, route: TopicRoute) -> None:
         """Replace the addresses of every broker group that the route lists with an address; other
         groups stay as they are."""
         for name, addresses in route.brokers.items():
@@ -87,12 +87,14 @@ class BrokerTable:
         for name in [name for name in self._brokers if name not in known]:
             del self._brokers[name]
 
-    def master(self, broker_name: str) -> str | None:
+    def master_address(self, broker_name: str) -> str | None:
         """The master's "host:port", for sends and commits; None if the group is unknown or has no
         master."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
-    def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[int, str] | None:
+    def address_to_read(
+        self, broker_name: str, broker_id: int = MASTER_ID
+    ) -> tuple[int, str] | None:
         """(broker id, "host:port") to read from: of `broker_id`, else of the lowest broker id (0:
         the master); None if the group is unknown."""
         addresses = self._brokers.get(broker_name)

@@ -34,7 +34,7 @@ class QueueSelector:
         self._next: dict[str, int] = {}
         self._avoid_until_ms: dict[str, int] = {}
 
-    def choose(
+    def choose_queue(
         self, queues: Sequence[MessageQueue], tried: Collection[str], now_ms: int
     ) -> MessageQueue:
         """Return the next queue of `queues` (one topic, not empty) and advance the topic's round.
@@ -60,11 +60,11 @@ class QueueSelector:
         self._next[topic] = (at + 1) % len(queues)
         return queues[at % len(queues)]
 
-    def failed(self, broker_name: str, now_ms: int) -> None:
+    def note_failure(self, broker_name: str, now_ms: int) -> None:
         """Avoid the broker until `now_ms` + AVOID_MS: a send to it failed."""
         self._avoid_until_ms[broker_name] = now_ms + AVOID_MS
 
-    def succeeded(self, broker_name: str) -> None:
+    def note_success(self, broker_name: str) -> None:
         """Stop avoiding the broker: a send to it succeeded."""
         self._avoid_until_ms.pop(broker_name, None)
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue, expect
+from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue, check_type
 from turbopump.net.client.messages import (
     MAX_BODY_SIZE,
     Message,
@@ -81,7 +81,7 @@ _STATUS: Final = {
 def check_topic(topic: str) -> None:
     """Raises InvalidArgument unless `topic` is 1 to 127 characters of %|a-zA-Z0-9_- (255 for a
     retry or dead-letter topic), as brokers demand (TopicValidator)."""
-    expect(topic, str, "a topic's name", "a text")
+    check_type(topic, str, "a topic's name", "a text")
     limit = 255 if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_SIZE_MAX
     if not _NAME.fullmatch(topic) or len(topic) > limit:
         raise InvalidArgument(f"{topic[:200]!r} is no topic name: 1 to {limit} of %|a-zA-Z0-9_-")
@@ -89,7 +89,7 @@ def check_topic(topic: str) -> None:
 
 def check_group(group: str) -> None:
     """Raises InvalidArgument unless `group` is 1 to 120 characters of %|a-zA-Z0-9_-."""
-    expect(group, str, "a group's name", "a text")
+    check_type(group, str, "a group's name", "a text")
     if not _NAME.fullmatch(group) or len(group) > GROUP_SIZE_MAX:
         rule = f"1 to {GROUP_SIZE_MAX} of %|a-zA-Z0-9_-"
         raise InvalidArgument(f"{group[:200]!r} is no group name: {rule}")
@@ -99,7 +99,7 @@ def check_message(message: Message) -> None:
     """Raises InvalidArgument for a message that a broker would refuse or could not give back: a bad
     topic, an empty or too large body, more than one kind of delay, a key with a blank, a property
     that is empty or has a name of RocketMQ's own."""
-    expect(message, Message, "the message", "a turbopump.Message")
+    check_type(message, Message, "the message", "a turbopump.Message")
     check_topic(message.topic)
     check_types(message)  # the program may have changed it
     if not message.body:
@@ -197,7 +197,7 @@ def send_request(
 def check_batch(messages: Sequence[Message]) -> None:
     """Raises InvalidArgument for messages that cannot form a batch, and for an invalid message
     (MessageBatch.generateFromList); `batch_request` checks the total size."""
-    expect(messages, (list, tuple), "a batch", "a list of messages")
+    check_type(messages, (list, tuple), "a batch", "a list of messages")
     if not 0 < len(messages) <= BATCH_MAX:
         raise InvalidArgument(f"a batch has 1 to {BATCH_MAX} messages, not {len(messages)}")
     for message in messages:
@@ -277,7 +277,7 @@ def send_result(
 def recall_request(handle: str, group: str) -> tuple[Command, MessageQueue]:
     """(the request RECALL_MESSAGE, queue 0 of the timer's topic at the timer's broker, for the
     choice of an address): a handle names both. Raises InvalidArgument for a malformed handle."""
-    expect(handle, str, "a recall handle", "a text")
+    check_type(handle, str, "a recall handle", "a text")
     try:
         decoded = decode_handle(handle)
     except ValueError as error:

@@ -8,7 +8,7 @@ Tests: tests/unit/net/client/test_public_face.py
 from collections.abc import Sequence
 
 from turbopump.net.client.client_instance import ClientInstance
-from turbopump.net.client.errors import InvalidArgument, expect
+from turbopump.net.client.errors import InvalidArgument, check_type
 from turbopump.net.client.options import ClientOptions, addresses_of
 
 
@@ -48,7 +48,7 @@ def instance_of(
     servers, together with `client`."""
     if client is None:
         return ClientInstance(namesrv, options)
-    expect(client, SharedClient, "client", "a turbopump.SharedClient")
+    check_type(client, SharedClient, "client", "a turbopump.SharedClient")
     if options is not None:
         raise InvalidArgument("a shared client has options of its own: no client_options with it")
     instance = client._instance

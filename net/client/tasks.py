@@ -28,10 +28,10 @@ class TaskSet:
         logged under `name`, not raised."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._on_task_done)
         return task
 
-    def every(
+    def run_every(
         self, interval_ms: int, work: Callable[[], Awaitable[None]], name: str
     ) -> "asyncio.Task[None]":
         """Run `work` until `cancel`, first after `interval_ms`, then `interval_ms` after the end of
@@ -56,7 +56,7 @@ class TaskSet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _done(self, task: "asyncio.Task[Any]") -> None:
+    def _on_task_done(self, task: "asyncio.Task[Any]") -> None:
         """Remove a task that has ended, and log its failure."""
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument, expect
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument, check_type
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions, ProducerOptions
@@ -115,7 +115,7 @@ class TransactionProducer(ClientLifetime):
         self.group = group
         self._instance = instance_of(client, namesrv, client_options)
         self._options = options or ProducerOptions()
-        expect(self._options, ProducerOptions, "options", "a turbopump.ProducerOptions")
+        check_type(self._options, ProducerOptions, "options", "a turbopump.ProducerOptions")
         self._producer = RemotingProducer(
             group, self._instance, self._options, checker=self._on_check
         )
@@ -149,16 +149,16 @@ class TransactionProducer(ClientLifetime):
         self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)  # of the loop that runs now
         await self._producer.start()
 
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         """Close the producer of half messages, and cancel the running checks."""
         try:
             await self._producer.close()
         finally:
             await self._checks.cancel(self._leavers)
 
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
-        self._producer.forget()
+        self._producer.mark_closed()
         self._checks = TaskSet()
 
     async def send_in_transaction(
@@ -176,7 +176,7 @@ class TransactionProducer(ClientLifetime):
         end = TransactionEnd.ROLL_BACK
         if sent.status is SendStatus.SEND_OK:
             end = await execute(message, sent.message_id)
-        return TransactionResult(sent, end, await self._end(sent, end))
+        return TransactionResult(sent, end, await self._send_end(sent, end))
 
     @asynccontextmanager
     async def transaction(
@@ -191,14 +191,14 @@ class TransactionProducer(ClientLifetime):
         """
         sent = await self._send_half(message, timeout_ms)
         if sent.status is not SendStatus.SEND_OK:
-            await self._end(sent, TransactionEnd.ROLL_BACK)
+            await self._send_end(sent, TransactionEnd.ROLL_BACK)
             raise ClientError(f"the half message is not safe: {sent.status.value}")
         try:
             yield sent
         except Exception:
-            await self._end(sent, TransactionEnd.ROLL_BACK)
+            await self._send_end(sent, TransactionEnd.ROLL_BACK)
             raise
-        await self._end(sent, TransactionEnd.COMMIT)
+        await self._send_end(sent, TransactionEnd.COMMIT)
 
     async def _send_half(self, message: Message, timeout_ms: int) -> SendResult:
         """Store the half message; a broker that is new to the group receives a heartbeat. Raises
@@ -207,13 +207,13 @@ class TransactionProducer(ClientLifetime):
         if message.delay_level:
             raise InvalidArgument("a message of a transaction cannot be delayed")
         sent = await self._producer.send(message, None, timeout_ms, self._half)
-        address = self._instance.brokers.master(sent.queue.broker_name)
+        address = self._instance.brokers.master_address(sent.queue.broker_name)
         if address is not None and address not in self._known:
             self._known.add(address)
             await self._instance.heartbeat([address])  # else the broker learns of the group in 30 s
         return sent
 
-    async def _end(self, sent: SendResult, end: TransactionEnd) -> bool:
+    async def _send_end(self, sent: SendResult, end: TransactionEnd) -> bool:
         """Send the end of a transaction; returns whether the broker acknowledged it. A failure
         is logged: the broker sends a check."""
         if end is TransactionEnd.UNKNOWN:
@@ -234,7 +234,7 @@ class TransactionProducer(ClientLifetime):
             topic=sent.queue.topic,
             broker_name=sent.queue.broker_name,
         )
-        address = self._instance.brokers.master(sent.queue.broker_name)
+        address = self._instance.brokers.master_address(sent.queue.broker_name)
         try:
             if address is None:
                 raise ClientError(f"broker {sent.queue.broker_name} has no master for the moment")

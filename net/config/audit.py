@@ -11,14 +11,14 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.config.idle import is_secret, shown
+from turbopump.net.config.idle import is_secret, printable_property
 from turbopump.net.config.updates import parse_update
 from turbopump.net.transport.dispatcher import Dispatcher, Handler, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.java_properties import PropertiesError, Property, printable
+from turbopump.net.wire.java_properties import PropertiesError, Property, escape_unprintable
 
 logger = logging.getLogger(__name__)
 
@@ -73,13 +73,13 @@ def _requested_changes(request: Command) -> list[Property]:
         return []
 
 
-def audit(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
+def audit_handlers(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
     """Replace, in `table`, the handlers of these codes by handlers that also log a line (level
     info) when the response is ready; codes without a handler are skipped. To be called once for a
     table."""
     for code, state in states.items():
         if code in table.codes:
-            table.wrap(code, _with_audit(code.name, state))
+            table.wrap_handler(code, _with_audit(code.name, state))
 
 
 def _with_audit(name: str, state: State) -> Callable[[Handler], Handler]:
@@ -140,13 +140,13 @@ class _Line:
             self._address,
             f" ({_shorten(user, FIELD_MAX)})" if user else "",
             "nothing" if response is None else response.code,
-            self._fields(),
+            self._field_texts(),
             f"; before: {_shorten(before, STATE_MAX)}; after: {_shorten(after, STATE_MAX)}"
             if before or after
             else "",
         )
 
-    def _fields(self) -> str:
+    def _field_texts(self) -> str:
         """Return the request's fields as `key=value` texts, credentials hidden."""
         texts = [
             f"{_shorten(key, FIELD_MAX)}={'***' if is_secret(key) else _shorten(value, FIELD_MAX)}"
@@ -155,12 +155,12 @@ class _Line:
         ]
         if self._asked.code in _PROPERTIES:
             items = _requested_changes(self._asked)[:FIELDS_MAX]
-            texts += [_shorten(shown(item), FIELD_MAX) for item in items]
+            texts += [_shorten(printable_property(item), FIELD_MAX) for item in items]
         return " ".join(texts) or "no fields"
 
 
 def _shorten(text: str, most: int) -> str:
     """Return a text for the log: printable, at most `most` characters, `...` at the end if it
     was longer."""
-    cut = printable(text[:most])[: 2 * most]
+    cut = escape_unprintable(text[:most])[: 2 * most]
     return cut if len(text) <= most else f"{cut}..."

@@ -12,7 +12,7 @@ from turbopump.engine.disk.files import Files
 from turbopump.net.wire.java_properties import PropertiesError, Property, updated_properties
 
 
-def write_back(files: Files, path: str, changed: Sequence[Property]) -> None:
+def save_changes(files: Files, path: str, changed: Sequence[Property]) -> None:
     """Put changed values into the file at `path`, which may be new, and store the previous file as
     `path.bak`; blocks until both are durable. Raises OSError, also for values that the format
     cannot hold.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turbopump.net.wire.java_properties import Property, printable
+from turbopump.net.wire.java_properties import Property, escape_unprintable
 
 _SECRET_KEYS: Final = frozenset(
     {"initAuthenticationUser", "metricsGrpcExporterHeader", "socksProxyConfig"}
@@ -27,7 +27,7 @@ def is_secret(key: str) -> bool:
     return key in _SECRET_KEYS or any(word in key.lower() for word in _SECRET_WORDS)
 
 
-def shown(item: Property) -> str:
+def printable_property(item: Property) -> str:
     """`key=value` for a message, the value cut to MAX_VALUE_SHOWN characters; for a credential only
     the key."""
     if is_secret(item.key):
@@ -57,18 +57,20 @@ class IdleKey:
     def is_quiet(self, value: str) -> bool:
         """Whether a value needs no warning: it is empty, `here` or the default, in any spelling of
         the type."""
-        asked = self._normal(value.strip())
-        return asked in ("", self._normal(self.here), self._normal(self.default or ""))
+        asked = self._normalize(value.strip())
+        return asked in ("", self._normalize(self.here), self._normalize(self.default or ""))
 
-    def refusal(self, item: Property) -> str:
+    def reason_to_refuse(self, item: Property) -> str:
         """The sentence with which a property is refused, because of `harm`; empty if it is
         accepted."""
         if not self.harm or self.is_quiet(item.value):
             return ""
         only = f", only {self.here}" if self.here else ""
-        return f"{shown(item)}: not supported yet{only} ({self.harm}){line_suffix(item)}"
+        return (
+            f"{printable_property(item)}: not supported yet{only} ({self.harm}){line_suffix(item)}"
+        )
 
-    def _normal(self, value: str) -> str:
+    def _normalize(self, value: str) -> str:
         """Return the value in the spelling that equal values of the key's type share."""
         if self.kind == "boolean":
             return value.lower()
@@ -104,8 +106,8 @@ def idle_values(keys: Mapping[str, IdleKey], given: Mapping[str, str]) -> dict[s
 
 def without_effect(items: Iterable[Property]) -> list[str]:
     """A list with one warning that names all given properties; empty without properties."""
-    named = ", ".join(shown(item) + line_suffix(item) for item in items)
-    return [printable(f"known, but without effect here: {named}")] if named else []
+    named = ", ".join(printable_property(item) + line_suffix(item) for item in items)
+    return [escape_unprintable(f"known, but without effect here: {named}")] if named else []
 
 
 NETTY_SERVER_KEYS: Final = idle_keys(

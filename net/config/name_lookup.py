@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.hosts import join, split_host_port
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +40,9 @@ class NameServerLookup:
         self._task: asyncio.Task[None] | None = None
         self._complained = ""
 
-    def begin(self) -> None:
-        """Begin a look-up in the background, unless a look-up that `begin` began is running."""
+    def begin_lookup(self) -> None:
+        """Begin a look-up in the background, unless a look-up that `begin_lookup` began is
+        running."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self.look_up())
 
@@ -57,16 +58,16 @@ class NameServerLookup:
         the key is off, the names are restored."""
         config = self._config
         if not config.fetch_namesrv_addr_by_dns_lookup:
-            self._end()
+            self._restore_names()
             return
         if config.namesrv_addr is not self._found:  # changed by an operator
             config.namesrv_names = tuple(config.namesrv_addr)
         given, before = config.namesrv_names, config.namesrv_addr
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                found = [address for name in given for address in await _addresses(name)]
+                found = [address for name in given for address in await _resolve_addresses(name)]
         except (OSError, UnicodeError, TimeoutError) as error:
-            self._complain(str(error) or "no answer in time")
+            self._log_failure(str(error) or "no answer in time")
             return
         if config.namesrv_addr is not before or not found:
             return
@@ -78,7 +79,7 @@ class NameServerLookup:
             logger.info("name servers of %s: %s", ";".join(given), ";".join(self._found))
             self._changed()
 
-    def _end(self) -> None:
+    def _restore_names(self) -> None:
         """Restore the given names, because the key was turned off."""
         config, given = self._config, self._config.namesrv_names
         config.namesrv_names = ()
@@ -87,16 +88,16 @@ class NameServerLookup:
             self._changed()
         self._found = None
 
-    def _complain(self, why: str) -> None:
+    def _log_failure(self, why: str) -> None:
         """Log the reason of a failed look-up unless it was logged last."""
         if why != self._complained:
             logger.warning("the look-up of namesrvAddr failed, addresses are unchanged: %s", why)
         self._complained = why
 
 
-async def _addresses(name: str) -> list[str]:
+async def _resolve_addresses(name: str) -> list[str]:
     """Resolve `name:port` to `ip:port` of all its hosts, sorted. Raises OSError."""
-    host, port = split(name)
+    host, port = split_host_port(name)
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return sorted({join(str(info[4][0]), port) for info in found})

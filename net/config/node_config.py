@@ -18,7 +18,7 @@ from turbopump.net.config.idle import (
     idle_values,
     is_secret,
     line_suffix,
-    shown,
+    printable_property,
     without_effect,
 )
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
@@ -26,7 +26,7 @@ from turbopump.net.wire.java_properties import (
     ConfigError,
     PropertiesError,
     Property,
-    printable,
+    escape_unprintable,
 )
 
 MAX_KEY_SHOWN = 100
@@ -53,8 +53,8 @@ class Declared(NamedTuple):
 
 @dataclass(slots=True)
 class NodeConfig:
-    """Base of the configurations of all kinds of node. A property's value is an attribute; `update`
-    changes it."""
+    """Base of the configurations of all kinds of node. A property's value is an attribute;
+    `update_keys` changes it."""
 
     IDLE: ClassVar[Mapping[str, IdleKey]] = {}
     """Keys of RocketMQ without effect here, by name."""
@@ -76,13 +76,15 @@ class NodeConfig:
     def has_key(cls, key: str) -> bool:
         """Whether nodes of this kind have the key `key` or alias: with an effect here, or only in
         RocketMQ."""
-        return any(key in keys for keys in (declared(cls), _aliases(cls), cls.TLS, cls.IDLE))
+        return any(
+            key in keys for keys in (declared_keys(cls), _keys_by_alias(cls), cls.TLS, cls.IDLE)
+        )
 
     @classmethod
     def accepts_change(cls, key: str) -> bool:
         """Whether a running node accepts a change of `key`, a key or an alias; True for keys
         without effect, False for unknown keys and keys of TLS."""
-        found = declared(cls).get(_aliases(cls).get(key, key))
+        found = declared_keys(cls).get(_keys_by_alias(cls).get(key, key))
         return found.key.live if found is not None else key in cls.IDLE
 
     @property
@@ -104,16 +106,16 @@ class NodeConfig:
     def is_black_listed(self, key: str) -> bool:
         """Whether a request may not change `key`, whichever of its names is in the list or is
         given."""
-        aliases = _aliases(type(self))
+        aliases = _keys_by_alias(type(self))
         listed = {aliases.get(name, name) for name in self.black_list}
         return aliases.get(key, key) in listed
 
-    def values(self) -> dict[str, str]:
+    def values_as_text(self) -> dict[str, str]:
         """A new dict of every key with its current value as text, including keys of RocketMQ
         without effect here; for TLS only the given keys. No credentials."""
         found = idle_values(self.IDLE, self.others)
         found |= {key: text for key, text in self.tls_properties.items() if not is_secret(key)}
-        for name, (section, attribute, key) in declared(type(self)).items():
+        for name, (section, attribute, key) in declared_keys(type(self)).items():
             if is_secret(name):
                 continue
             holder = getattr(self, section) if section else self
@@ -122,12 +124,12 @@ class NodeConfig:
                 found[name] = text
         return found
 
-    def update(self, properties: Iterable[Property]) -> list[str]:
+    def update_keys(self, properties: Iterable[Property]) -> list[str]:
         """Check the properties and change this configuration, all or, if ConfigError is raised,
         none. Returns warnings, sentences, about unknown keys (ignored), keys without effect and
         unlikely values. Of a repeated key the last value counts. Does not check whether a running
         node takes the change."""
-        keys, aliases = declared(type(self)), _aliases(type(self))
+        keys, aliases = declared_keys(type(self)), _keys_by_alias(type(self))
         after = copy(self)
         after.tls_properties, after.others = dict(self.tls_properties), dict(self.others)
         changed: dict[str, dict[str, object]] = {}
@@ -143,34 +145,34 @@ class NodeConfig:
                 _parse(self.TLS[name], item)
                 after.tls_properties[name] = item.value.strip()
             elif idle is not None:
-                if refusal := idle.refusal(item):
+                if refusal := idle.reason_to_refuse(item):
                     raise ConfigError(refusal)
                 after.others[item.key] = item.value
                 if not idle.is_quiet(item.value):
                     in_vain.append(item)
             else:
-                hint = self._suggestion(item.key) if len(warnings) < SUGGESTED_MAX else ""
-                warnings.append(f"{_unknown(item.key)} ignored{line_suffix(item)}{hint}")
+                hint = self._suggest_key(item.key) if len(warnings) < SUGGESTED_MAX else ""
+                warnings.append(f"{_unknown_warning(item.key)} ignored{line_suffix(item)}{hint}")
         after._set_values(changed)
-        warnings += without_effect(in_vain) + after.check(self)
+        warnings += without_effect(in_vain) + after.check_change(self)
         for each in fields(self):
             setattr(self, each.name, getattr(after, each.name))
         return warnings
 
     @classmethod
-    def _suggestion(cls, key: str) -> str:
+    def _suggest_key(cls, key: str) -> str:
         """Return a question that names the known key most similar to an unknown one; empty if no
         key is similar."""
         known = {
             name.lower(): name
-            for names in (cls.IDLE, _aliases(cls), cls.TLS, declared(cls))
+            for names in (cls.IDLE, _keys_by_alias(cls), cls.TLS, declared_keys(cls))
             for name in names
         }
         wanted = key[:MAX_KEY_SHOWN].lower()
         close = get_close_matches(wanted, known, n=1, cutoff=SUGGESTED_RATIO)
         return f" (did you mean {known[close[0]]}?)" if close else ""
 
-    def check(self, _before: "NodeConfig") -> list[str]:
+    def check_change(self, _before: "NodeConfig") -> list[str]:
         """Check values together after a change; returns warnings, sentences about values that are
         allowed but unlikely. `_before` is the configuration before the change. A kind of node
         overrides it.
@@ -184,10 +186,10 @@ class NodeConfig:
         if it does. The value is checked only for keys without effect."""
         if self.accepts_change(item.key):
             idle = self.IDLE.get(item.key)
-            return idle.refusal(item) if idle is not None else ""
+            return idle.reason_to_refuse(item) if idle is not None else ""
         if self.has_key(item.key):
             return self._restart_needed([item.key])
-        return _unknown(item.key)
+        return _unknown_warning(item.key)
 
     def accepted_changes(self, properties: Iterable[Property]) -> list[Property]:
         """The properties of a request to apply to a running node, in their order: keys that it
@@ -196,7 +198,7 @@ class NodeConfig:
         restart. Values are not checked."""
         kept: list[Property] = []
         fixed: list[str] = []
-        in_force = self.values()
+        in_force = self.values_as_text()
         for item in properties:
             if self.accepts_change(item.key):
                 kept.append(item)
@@ -239,34 +241,34 @@ _TABLES: Final[dict[type, _Table]] = {}
 """Tables by class, built once, because the same classes are queried repeatedly."""
 
 
-def declared(kind: type[NodeConfig]) -> Mapping[str, Declared]:
+def declared_keys(kind: type[NodeConfig]) -> Mapping[str, Declared]:
     """Every key with an effect on nodes of class `kind`, by name, without aliases and keys of TLS;
     the same mapping for each call."""
-    return _table(kind).keys
+    return _key_table(kind).keys
 
 
-def _aliases(kind: type[NodeConfig]) -> Mapping[str, str]:
+def _keys_by_alias(kind: type[NodeConfig]) -> Mapping[str, str]:
     """Return the names of a configuration's keys by alias."""
-    return _table(kind).aliases
+    return _key_table(kind).aliases
 
 
-def _table(kind: type[NodeConfig]) -> _Table:
+def _key_table(kind: type[NodeConfig]) -> _Table:
     """Return the keys of a class of configurations, collected once."""
     if kind not in _TABLES:
         found = [Declared("", name, key) for name, key in keys_of(kind).items()]
         for attribute, section in sections_of(kind).items():
             found += [Declared(attribute, name, key) for name, key in keys_of(section).items()]
         keys = {one.key.name: one for one in found}
-        assert len(keys) == len(found), "a key is declared twice"
+        assert len(keys) == len(found), "a key is declared_keys twice"
         assert keys.keys().isdisjoint(kind.IDLE), "a key that does something is among the idle ones"
         named = [*(one.key for one in found), *kind.TLS.values()]
         _TABLES[kind] = _Table(keys, {alias: key.name for key in named for alias in key.aliases})
     return _TABLES[kind]
 
 
-def _unknown(key: str) -> str:
+def _unknown_warning(key: str) -> str:
     """Return the warning about an unknown key, the key cut and printable."""
-    return f"unknown key {printable(key[:MAX_KEY_SHOWN])}"
+    return f"unknown key {escape_unprintable(key[:MAX_KEY_SHOWN])}"
 
 
 def _parse(key: Key, item: Property) -> object:
@@ -276,4 +278,6 @@ def _parse(key: Key, item: Property) -> object:
     except ConfigError as error:
         raise ConfigError(f"{error}{line_suffix(item)}") from None
     except ValueError as error:
-        raise ConfigError(f"{shown(item)}: expected {error}{line_suffix(item)}") from None
+        raise ConfigError(
+            f"{printable_property(item)}: expected {error}{line_suffix(item)}"
+        ) from None

@@ -66,7 +66,7 @@ def parse_update(body: Buffer) -> list[Property]:
 def get_config(config: NodeConfig, request: Command) -> Command:
     """The response to 319 and 1010: UTF-8 lines `key=value` of all values but credentials, sorted
     by key."""
-    body = format_properties(config.values()).encode()
+    body = format_properties(config.values_as_text()).encode()
     return new_response(request, ResponseCode.SUCCESS, body=body)
 
 
@@ -89,17 +89,17 @@ def update_config(
         if any(config.is_black_listed(item.key) for item in properties):
             remark = "Can not update config in black list."
             return new_response(request, ResponseCode.NO_PERMISSION, remark)
-        for warning in copy.copy(config).update(properties)[:LISTED_MAX]:
+        for warning in copy.copy(config).update_keys(properties)[:LISTED_MAX]:
             logger.warning("configuration from %s: %s", address, warning)
         changed = config.accepted_changes(properties)
     except PropertiesError as error:
         return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
 
-    def saved(error: OSError | None) -> Command:
+    def answer_saved(error: OSError | None) -> Command:
         if error is not None:
             logger.error("configuration change from %s was not saved: %s", address, error)
             return new_response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
-        config.update(changed)
+        config.update_keys(changed)
         return new_response(request, ResponseCode.SUCCESS)
 
-    return save(changed).map(saved)
+    return save(changed).map(answer_saved)

@@ -38,7 +38,7 @@ def why_not_http2(first: bytes) -> str | None:
     if len(first) < _HEAD or (first[0] == 0 and first[3] == _SETTINGS):
         return None
     if first.startswith(b"HTTP/1"):
-        line = readable(first.split(b"\r")[0])
+        line = readable_text(first.split(b"\r")[0])
         return f"it answers by HTTP/1 ({line}), not by HTTP/2"
     if first.startswith(b"\x15\x03"):
         return "it answers with an alert of TLS: it takes connections by TLS alone"
@@ -52,14 +52,14 @@ def check_head(metadata: Mapping[bytes, bytes]) -> None:
     if status != b"200":
         number = int(status) if status.isdigit() and len(status) <= STATUS_DIGITS_MAX else 0
         code = _OF_HTTP.get(number, GrpcCode.UNKNOWN)
-        raise GrpcError(code, f"it answered with HTTP status {readable(status)}")
+        raise GrpcError(code, f"it answered with HTTP status {readable_text(status)}")
     kind = metadata.get(b"content-type", b"")
     if not kind.startswith(b"application/grpc"):
-        text = f"it answered with content of type {readable(kind) or 'none'}, not of gRPC"
+        text = f"it answered with content of type {readable_text(kind) or 'none'}, not of gRPC"
         raise GrpcError(GrpcCode.UNKNOWN, text)
 
 
-def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError | None:
+def error_of_call(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError | None:
     """Return the error of an ended call, from its headers and trailers in `metadata`; None for
     OK. `held`: bytes of an incomplete message; `error`: the error code of the HTTP/2 stream, 0
     without one. Without `grpc-status` the code is UNAVAILABLE."""
@@ -86,7 +86,7 @@ def _describe_status(code: GrpcCode, raw_status: bytes) -> str:
 
 def decode_grpc_message(quoted: bytes) -> str:
     """Decode the text of `grpc-message`, where %XX is a byte of UTF-8; invalid parts stay as
-    they are. The result is a line of printable characters, see `readable`."""
+    they are. The result is a line of printable characters, see `readable_text`."""
     parts = quoted[: 4 * TEXT_MAX].split(b"%")
     found = [parts[0]]
     for part in parts[1:]:
@@ -94,10 +94,10 @@ def decode_grpc_message(quoted: bytes) -> str:
             found.append(bytes((int(part[:2], 16),)) + part[2:])
         except ValueError:
             found.append(b"%" + part)
-    return readable(b"".join(found))
+    return readable_text(b"".join(found))
 
 
-def readable(text: bytes) -> str:
+def readable_text(text: bytes) -> str:
     """Decode a peer's text as UTF-8 for a message: on one line, at most TEXT_MAX characters,
     characters that cannot be printed replaced by blanks."""
     decoded = text.decode(errors="replace")[:TEXT_MAX]

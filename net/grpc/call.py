@@ -12,7 +12,7 @@ Tests: tests/unit/net/grpc/test_connection.py
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from turbopump.net.grpc.framing import MessageReader, framed
+from turbopump.net.grpc.framing import MessageReader, frame_message
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.transport.peer import Timer
 
@@ -93,7 +93,7 @@ class GrpcCall:
         return self._carrier.address
 
     @property
-    def host(self) -> bytes:
+    def packed_host(self) -> bytes:
         """The client's address packed: 4 or 16 bytes of IP and 4 of port, big-endian."""
         return self._carrier.host
 
@@ -112,12 +112,12 @@ class GrpcCall:
     def send(self, message: bytes) -> None:
         """Send a further message of the answer; no-op if the call has ended."""
         if not self.has_ended:
-            self._carrier.write_answer(self, framed(message), None)
+            self._carrier.write_answer(self, frame_message(message), None)
 
-    def answer(self, *messages: bytes) -> None:
+    def answer_with(self, *messages: bytes) -> None:
         """Send `messages`, the last of the answer, and its end with OK; then run `on_closed`. No-op
         if the call has ended."""
-        self.answer_framed(b"".join(map(framed, messages)))
+        self.answer_framed(b"".join(map(frame_message, messages)))
 
     def answer_framed(self, messages: bytes) -> None:
         """Same as `response`, for messages that are framed and joined already."""
@@ -153,7 +153,7 @@ Unary = Callable[[GrpcCall, bytes], None]
 """Serves a unary call with its message, now or later. A GrpcError that it raises ends the call."""
 
 
-def unary(serve: Unary) -> Method:
+def unary_method(serve: Unary) -> Method:
     """The Method of a unary call. `serve` is called at the end of the client's half, so that there
     is no second message. A call without or with several messages fails with INTERNAL."""
 

@@ -11,11 +11,11 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from turbopump.net.grpc.answers import FIRST_BYTES, check_head, outcome, why_not_http2
-from turbopump.net.grpc.framing import MessageReader, framed
+from turbopump.net.grpc.answers import FIRST_BYTES, check_head, error_of_call, why_not_http2
+from turbopump.net.grpc.framing import MessageReader, frame_message
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.transport.errors import CallTimeout, ConnectError, ConnectionClosed
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.pyx.h2 import AWAY, CLOSED, DATA, END, H2Session, pairs
 from turbopump.pyx.h2 import HEADERS as BLOCK
 
@@ -85,19 +85,19 @@ class OutgoingCall:
     def send(self, message: bytes) -> None:
         """Send a further message of a stream, without a wait; no-op if the call has ended."""
         if not self.has_ended:
-            self._connection.more(self.stream_id, framed(message), ends=False)
+            self._connection.send_more(self.stream_id, frame_message(message), ends=False)
 
     def end(self) -> None:
         """End this client's half of the stream: no message may follow. No-op if the call has
         ended."""
         if not self.has_ended:
-            self._connection.more(self.stream_id, b"", ends=True)
+            self._connection.send_more(self.stream_id, b"", ends=True)
 
     def cancel(self) -> None:
         """Cancel the call (RST_STREAM): no callback runs after it. No-op if the call has ended."""
         if not self.has_ended:
             self.has_ended = True
-            self._connection.reset(self.stream_id)
+            self._connection.reset_stream(self.stream_id)
 
     def end_silently(self, error: Exception | None) -> None:
         """End the call without sending anything, and run `on_closed` with `error`; no-op if it has
@@ -125,7 +125,7 @@ class GrpcChannel:
         self._opening = asyncio.Lock()
         self._closed = False
 
-    async def call(
+    async def call_unary(
         self, path: str, request: bytes, metadata: Metadata, timeout_ms: int
     ) -> list[bytes]:
         """Send `request`, a message, to `path` (`/package.Service/Method`), end this side, and
@@ -139,14 +139,14 @@ class GrpcChannel:
         deadline = loop.time() + timeout_ms / 1_000
         try:
             async with asyncio.timeout_at(deadline):
-                connection = await self._connected()
+                connection = await self._connect()
         except TimeoutError:
             raise ConnectError(f"{self.address} cannot be reached: timed out") from None
         found: list[bytes] = []
         size = 0
         done: asyncio.Future[None] = loop.create_future()
 
-        def over(error: Exception | None) -> None:
+        def on_ended(error: Exception | None) -> None:
             if done.done():
                 return
             if error is None:
@@ -164,7 +164,7 @@ class GrpcChannel:
 
         left_ms = max(1, round((deadline - loop.time()) * 1_000))
         timed = [*metadata, (b"grpc-timeout", b"%dm" % min(left_ms, 99_999_999))]
-        call = connection.begin(path, timed, framed(request), True, take, over)
+        call = connection.begin_call(path, timed, frame_message(request), True, take, on_ended)
         try:
             async with asyncio.timeout_at(deadline):
                 await done
@@ -174,7 +174,7 @@ class GrpcChannel:
             call.cancel()
         return found
 
-    async def stream(
+    async def open_stream(
         self,
         path: str,
         metadata: Metadata,
@@ -184,8 +184,8 @@ class GrpcChannel:
         """Begin a call without a message and without a time-out, and return it when the connection
         is open: messages can be sent in both directions until `end` or `cancel`. Raises
         ConnectError, ConnectionClosed."""
-        connection = await self._connected()
-        return connection.begin(path, metadata, b"", False, on_message, on_closed)
+        connection = await self._connect()
+        return connection.begin_call(path, metadata, b"", False, on_message, on_closed)
 
     async def close(self) -> None:
         """End all calls with ConnectionClosed and close the connection, within CLOSE_S; later calls
@@ -195,7 +195,7 @@ class GrpcChannel:
         if connection is not None:
             await connection.close()
 
-    async def _connected(self) -> "_Connection":
+    async def _connect(self) -> "_Connection":
         """Return the open connection, or open one. Raises ConnectionClosed after `close`, else
         ConnectError."""
         async with self._opening:
@@ -209,7 +209,7 @@ class GrpcChannel:
     async def _open(self) -> "_Connection":
         """Open a new connection within the timeout; raises ConnectError."""
         try:
-            host, port = split(self.address)
+            host, port = split_host_port(self.address)
             async with asyncio.timeout(self._connect_s):
                 _, made = await asyncio.get_running_loop().create_connection(
                     lambda: _Connection(self.address), host, port, ssl=self._tls
@@ -249,7 +249,7 @@ class _Connection(asyncio.Protocol):
         no end."""
         return self._transport is not None and not self._leaves
 
-    def begin(
+    def begin_call(
         self,
         path: str,
         metadata: Metadata,
@@ -280,12 +280,12 @@ class _Connection(asyncio.Protocol):
         self._write()
         return call
 
-    def more(self, stream_id: int, body: bytes, *, ends: bool) -> None:
+    def send_more(self, stream_id: int, body: bytes, *, ends: bool) -> None:
         """Send further bytes of a request's stream; `ends`: they are the last ones."""
         self._session.more(stream_id, body, b"", ends)
         self._write()
 
-    def reset(self, stream_id: int) -> None:
+    def reset_stream(self, stream_id: int) -> None:
         """Reset a stream, which cancels its call."""
         if self._calls.pop(stream_id, None) is not None and self._transport is not None:
             self._session.reset(stream_id, CANCEL)
@@ -319,7 +319,7 @@ class _Connection(asyncio.Protocol):
         """The connection is open: start the PINGs."""
         self._transport = cast(asyncio.Transport, transport)
         self._was_tls = self._is_tls
-        self._timer = asyncio.get_running_loop().call_later(PING_S, self._ping)
+        self._timer = asyncio.get_running_loop().call_later(PING_S, self._ping_peer)
         self._write()
 
     def data_received(self, data: bytes) -> None:
@@ -329,7 +329,7 @@ class _Connection(asyncio.Protocol):
             self._first += data[: FIRST_BYTES - len(self._first)]
             other = why_not_http2(self._first)
             if other is not None:
-                self._break(other)
+                self._abort_with(other)
                 return
         left = memoryview(data)
         try:
@@ -341,7 +341,7 @@ class _Connection(asyncio.Protocol):
                 if not taken and not events:
                     break
         except ValueError as error:
-            self._break(f"{_BROKE} ({error})")
+            self._abort_with(f"{_BROKE} ({error})")
             return
         self._write()
 
@@ -389,7 +389,7 @@ class _Connection(asyncio.Protocol):
             elif kind in (END, CLOSED):
                 self._on_end(call, cast("int | None", what))
         except GrpcError as error:
-            self.reset(stream_id)
+            self.reset_stream(stream_id)
             call.end_silently(error)
 
     def _on_headers(self, call: OutgoingCall, headers: _Pairs | None) -> None:
@@ -410,23 +410,23 @@ class _Connection(asyncio.Protocol):
         """Pass the messages that are complete now to the call. Raises GrpcError."""
         if call.reader is None:
             raise GrpcError(GrpcCode.INTERNAL, "an answer without headers")
-        for message in call.reader.feed(data):
+        for message in call.reader.feed_bytes(data):
             call.on_message(message)
 
     def _on_end(self, call: OutgoingCall, error: int | None) -> None:
         """End the call; its trailers came before, or do not come."""
         self._calls.pop(call.stream_id, None)
-        held = 0 if call.reader is None else call.reader.held
-        call.end_silently(outcome(call.metadata, held, error or 0))
+        held = 0 if call.reader is None else call.reader.held_bytes
+        call.end_silently(error_of_call(call.metadata, held, error or 0))
 
-    def _ping(self) -> None:
+    def _ping_peer(self) -> None:
         """Send a PING every PING_S, or close the connection if no byte arrived since the last
         PING."""
         if not self._heard:
-            self._break("it does not answer a PING")
+            self._abort_with("it does not answer a PING")
             return
         self._heard = False
-        self._timer = asyncio.get_running_loop().call_later(PING_S, self._ping)
+        self._timer = asyncio.get_running_loop().call_later(PING_S, self._ping_peer)
         self._session.ping()
         self._write()
 
@@ -443,14 +443,14 @@ class _Connection(asyncio.Protocol):
                     break
                 transport.write(out)
         except ValueError as error:
-            self._break(f"{_BROKE} ({error})")
+            self._abort_with(f"{_BROKE} ({error})")
             return
         if transport is not None and self._session.is_finished:
             if not self._leaves:
                 self._why = _BROKE
             transport.close()
 
-    def _break(self, text: str) -> None:
+    def _abort_with(self, text: str) -> None:
         """Log the reason and abort the connection; its calls end when it is lost."""
         logger.info("closed the connection to %s: %s", self._address, text)
         self._why = text

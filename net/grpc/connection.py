@@ -18,7 +18,7 @@ from typing import Final, cast
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.framing import MessageReader, timeout_ms, uses_gzip
 from turbopump.net.grpc.hub import GrpcHub
-from turbopump.net.grpc.status import HEADERS, GrpcCode, GrpcError, refusal, trailers
+from turbopump.net.grpc.status import HEADERS, GrpcCode, GrpcError, encode_refusal, encode_trailers
 from turbopump.net.transport.dispatcher import one_line
 from turbopump.net.transport.tls import TlsSession
 from turbopump.net.wire.hosts import join, pack_ip
@@ -109,7 +109,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.address, self.host = join(name[0], name[1]), pack_ip(name[0], name[1])
         if self._hub.lane is not None:
             self._session.serve_plain(self._hub.lane, self.address.encode(), self.host)
-        if self._hub.admit(self):
+        if self._hub.admit_connection(self):
             self._flush()
         else:
             self.abort()
@@ -226,11 +226,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         read in progress or in the next turn of the loop. No-op for a lost connection."""
         if self._transport is None:
             return
-        ending = b"" if end is None else trailers(*end)
+        ending = b"" if end is None else encode_trailers(*end)
         if call.has_begun:
             self._session.more(call.stream_id, body, ending)
         elif end is not None and not body:
-            self._session.answer(call.stream_id, refusal(*end), None, b"")
+            self._session.answer(call.stream_id, encode_refusal(*end), None, b"")
         else:
             call.has_begun = True
             self._session.answer(call.stream_id, HEADERS, body, ending)
@@ -244,10 +244,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Serve waiting messages of this connection's calls, as many as fit into this turn, then
         read again unless messages are left."""
         turns = self._hub.turns
-        while self._ready and turns.begin():
+        while self._ready and turns.begin_request():
             self._ready.popleft()()
         if self._ready:
-            turns.rest(self, fresh=False)
+            turns.continue_later(self, fresh=False)
         else:
             self._rests = False
             self._read_on_or_not()
@@ -319,7 +319,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.called_at = self.active_at
         if headers is None:
             text = f"the metadata is larger than {self._hub.options.metadata_max} bytes"
-            error = refusal(GrpcCode.RESOURCE_EXHAUSTED, text)
+            error = encode_refusal(GrpcCode.RESOURCE_EXHAUSTED, text)
             self._session.answer(stream_id, error, None, b"")
             return
         metadata: dict[bytes, bytes] = {}
@@ -376,10 +376,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Cut data of a request into messages and handle them; raises GrpcError."""
         reader = call.reader
         assert reader is not None, "an ended call gets no data"
-        before = reader.held
-        messages = reader.feed(data)
-        if before or reader.held:
-            self._hub.count_incomplete(call, before, reader.held)
+        before = reader.held_bytes
+        messages = reader.feed_bytes(data)
+        if before or reader.held_bytes:
+            self._hub.count_incomplete(call, before, reader.held_bytes)
         if messages:
             self._on_messages(call, messages)
 
@@ -387,7 +387,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Handle messages of a call; all but the first wait for turns, because a few bytes may
         contain thousands of messages."""
         for at, message in enumerate(messages):
-            if self._ready or (call.has_received and not self._hub.turns.begin()):
+            if self._ready or (call.has_received and not self._hub.turns.begin_request()):
                 self._rest(partial(self._go_on_with, call, messages[at:]))
                 return
             self._on_message(call, message)
@@ -396,7 +396,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Handle messages that waited for their turn."""
         self._on_message(call, messages[0])
         for at, message in enumerate(messages[1:], 1):
-            if not self._hub.turns.begin():
+            if not self._hub.turns.begin_request():
                 self._ready.appendleft(partial(self._go_on_with, call, messages[at:]))
                 return
             self._on_message(call, message)
@@ -415,11 +415,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _on_end(self, call: GrpcCall) -> None:
         """Handle the end of the client's half, now or in a later turn. Raises GrpcError within a
         message."""
-        if call.reader is not None and call.reader.held:
+        if call.reader is not None and call.reader.held_bytes:
             raise GrpcError(GrpcCode.INTERNAL, "the stream ends within a message")
         if call.on_end is None:
             return
-        if self._ready or not self._hub.turns.begin():
+        if self._ready or not self._hub.turns.begin_request():
             self._rest(partial(self._end, call))
         else:
             self._end(call)
@@ -431,7 +431,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if not self._rests:
             self._rests = True
             self._read_on_or_not()
-            self._hub.turns.rest(self, fresh=True)
+            self._hub.turns.continue_later(self, fresh=True)
 
     def _read_on_or_not(self) -> None:
         """Read only if there is room for answers and no work waits for its turn."""
@@ -491,8 +491,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Remove a call from this connection's table and from the hub's counts."""
         if self._calls.pop(call.stream_id, None) is not None:
             self._hub.call_ended()
-            if call.reader is not None and call.reader.held:
-                self._hub.count_incomplete(call, call.reader.held, 0)
+            if call.reader is not None and call.reader.held_bytes:
+                self._hub.count_incomplete(call, call.reader.held_bytes, 0)
 
     # Writing.
 

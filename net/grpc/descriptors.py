@@ -58,7 +58,7 @@ _REFLECTION: Final[Messages] = {
 def health_file() -> Any:
     """A new FileDescriptorProto of `grpc.health.v1` with the service Health; it depends on no
     file."""
-    made = _file("grpc/health/v1/health.proto", HEALTH, _HEALTH, enums=("ServingStatus",))
+    made = _make_file("grpc/health/v1/health.proto", HEALTH, _HEALTH, enums=("ServingStatus",))
     response = made.message_type[1]
     states = response.enum_type.add(name="ServingStatus")
     for number, name in enumerate(_STATES):
@@ -74,7 +74,7 @@ def health_file() -> Any:
 def reflection_file(package: str) -> Any:
     """A new FileDescriptorProto of `package`, `grpc.reflection.v1` or its alpha, with the service
     ServerReflection; it depends on no file. Both packages have the same messages."""
-    made = _file(f"{package.replace('.', '/')}/reflection.proto", package, _REFLECTION)
+    made = _make_file(f"{package.replace('.', '/')}/reflection.proto", package, _REFLECTION)
     service = made.service.add(name="ServerReflection")
     names = "ServerReflectionRequest", "ServerReflectionResponse"
     add_method(service, package, "ServerReflectionInfo", *names, asks=True, responses=True)
@@ -102,7 +102,7 @@ def add_method(
         made.server_streaming = True
 
 
-def _file(name: str, package: str, messages: Messages, enums: Sequence[str] = ()) -> Any:
+def _make_file(name: str, package: str, messages: Messages, enums: Sequence[str] = ()) -> Any:
     """Make a FileDescriptorProto; `messages` maps a message's name to its fields as texts (see
     `_add_field`), `enums` are the names of field types that are enumerations."""
     made = descriptor_pb2.FileDescriptorProto(name=name, package=package, syntax="proto3")

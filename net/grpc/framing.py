@@ -24,7 +24,7 @@ TIMEOUT_MAX_MS: Final = 365 * 24 * 3_600_000
 """A longer timeout counts as no timeout: some clients send sixty years for "forever"."""
 
 
-def framed(message: bytes) -> bytes:
+def frame_message(message: bytes) -> bytes:
     """The message, uncompressed, after its 5 bytes of prefix."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
@@ -65,14 +65,14 @@ class MessageReader:
         self._held = bytearray()
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of an incomplete message, its prefix included."""
         return len(self._held)
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed_bytes(self, data: bytes) -> list[bytes]:
         """Add bytes of the stream and return the messages that are complete now, in order,
         decompressed and without prefix. Raises GrpcError for malformed or too large messages; the
-        messages and bytes of this call are lost then, `held` stays as before."""
+        messages and bytes of this call are lost then, `held_bytes` stays as before."""
         before = len(self._held)
         try:
             return self._cut_messages(data)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from turbopump.net.grpc.call import GrpcCall, Method, unary
+from turbopump.net.grpc.call import GrpcCall, Method, unary_method
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 
 SERVING: Final = b"\x08\x01"
@@ -28,7 +28,7 @@ class Health:
     """Answers Check at once, and Watch with the current state and each later one. Loop thread only.
 
     `services` are the full names that are known, besides the empty name; all of them have the state
-    that `serves()` returns at the time of a request or of `changed`.
+    that `serves()` returns at the time of a request or of `send_changes`.
     """
 
     def __init__(self, services: Iterable[str], serves: Callable[[], bool]) -> None:
@@ -39,34 +39,37 @@ class Health:
     @property
     def methods(self) -> dict[str, Method]:
         """The methods Check and Watch, by path; to be added to the server's methods."""
-        return {f"{PATH}Check": unary(self._check), f"{PATH}Watch": unary(self._watch)}
+        return {
+            f"{PATH}Check": unary_method(self._answer_check),
+            f"{PATH}Watch": unary_method(self._begin_watch),
+        }
 
-    def changed(self) -> None:
+    def send_changes(self) -> None:
         """Send the state to each call of Watch to which another state was sent last; to be called
         whenever the result of `serves` may have changed."""
-        state = self._state()
+        state = self._encode_state()
         for call, sent in self._watching.items():
             if sent != state:
                 self._watching[call] = state
                 call.send(state)
 
-    def _state(self) -> bytes:
+    def _encode_state(self) -> bytes:
         """Return the encoded HealthCheckResponse of the state now."""
         return SERVING if self._serves() else NOT_SERVING
 
-    def _check(self, call: GrpcCall, message: bytes) -> None:
+    def _answer_check(self, call: GrpcCall, message: bytes) -> None:
         """Answer Check with the state; fails with NOT_FOUND for an unknown service."""
         if service_of(message) in self._services:
-            call.answer(self._state())
+            call.answer_with(self._encode_state())
         else:
             call.fail(GrpcError(GrpcCode.NOT_FOUND, "there is no such service"))
 
-    def _watch(self, call: GrpcCall, message: bytes) -> None:
+    def _begin_watch(self, call: GrpcCall, message: bytes) -> None:
         """Send the state to a call of Watch, now and after each change."""
         if service_of(message) not in self._services:
             call.send(SERVICE_UNKNOWN)
             return
-        self._watching[call] = self._state()
+        self._watching[call] = self._encode_state()
         call.on_closed = partial(self._watching.pop, call)
         call.send(self._watching[call])
 

@@ -86,7 +86,7 @@ class GrpcHub(ConnectionSet[SweptPeer]):
         """Whether the unsent answers of all connections exceed `unsent_total_max`."""
         return self.unsent > self.options.unsent_total_max
 
-    def admit(self, connection: SweptPeer) -> bool:
+    def admit_connection(self, connection: SweptPeer) -> bool:
         """Add a new connection. False if the caller has to abort it: `connections_max` is reached,
         or the server stops."""
         if len(self.connections) >= self.options.connections_max or self.stopping:
@@ -119,7 +119,7 @@ class GrpcHub(ConnectionSet[SweptPeer]):
     def call_ended(self) -> None:
         """Subtract a call that has ended from `calls`, the number of calls in progress."""
         self.calls -= 1
-        self.changed()
+        self.check_waits()
 
     def sweep(self, now: float) -> None:
         """Fail calls whose request message takes longer than `message_timeout_ms`; close

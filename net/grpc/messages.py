@@ -117,7 +117,7 @@ _STREAMS: Final = ("ReceiveMessage", "Telemetry")
 _MARKS: Final = "?*|"
 
 
-def _lines() -> list[list[str]]:
+def _table_lines() -> list[list[str]]:
     """Return the lines of the table, each as its words: the message's name, then its fields."""
     return [line.split() for line in _TABLE.replace("\n ", " ").strip().splitlines()]
 
@@ -194,7 +194,7 @@ def _service_file() -> Any:
         for value in enum:
             made.value.add(name=value.name, number=value.value)
     enums = frozenset(enum.__name__ for enum in ENUMS)
-    for message, *words in _lines():
+    for message, *words in _table_lines():
         made = proto.message_type.add(name=message)
         for number, word in enumerate(words, 1):
             _add_field(made, word, number, enums)
@@ -211,7 +211,7 @@ def _make_classes() -> dict[str, Any]:
         pool.Add(_known_file(name))
     pool.Add(_service_file())
     names = [f"google.protobuf.{name}" for name in _KNOWN]
-    names += [f"{PACKAGE}.{line[0]}" for line in _lines()]
+    names += [f"{PACKAGE}.{line[0]}" for line in _table_lines()]
     find, make = pool.FindMessageTypeByName, message_factory.GetMessageClass
     return {name.rsplit(".", 1)[1]: make(find(name)) for name in names}
 
@@ -219,7 +219,7 @@ def _make_classes() -> dict[str, Any]:
 _CLASSES: Final = _make_classes()
 
 
-def files(methods: Iterable[str]) -> list[Any]:
+def service_files(methods: Iterable[str]) -> list[Any]:
     """FileDescriptorProtos of the service with `methods`, given as names such as SendMessage: the
     files of Duration and Timestamp, then the service's own, which depends on them."""
     made = _service_file()

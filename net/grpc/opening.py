@@ -59,7 +59,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
         self.address = join(name[0], name[1])
-        if not self._hub.admit(self):
+        if not self._hub.admit_connection(self):
             self.abort()
 
     def get_buffer(self, _hint: int) -> memoryview:
@@ -68,7 +68,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle the first bytes, or further bytes of the handshake."""
-        self._guarded(self._hub.room[:nbytes])
+        self._handle_guarded(self._hub.room[:nbytes])
 
     def eof_received(self) -> bool:
         """Always False: the loop closes a connection that the peer closed halfway."""
@@ -85,7 +85,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         """Take the step of the handshake that waited for a turn."""
         self._rests = False
         if self._transport is not None:
-            self._guarded(None)
+            self._handle_guarded(None)
 
     # Methods for GrpcHub and GrpcServer.
 
@@ -116,16 +116,16 @@ class GrpcOpening(asyncio.BufferedProtocol):
 
     # The way to a GrpcConnection.
 
-    def _guarded(self, data: memoryview | None) -> None:
+    def _handle_guarded(self, data: memoryview | None) -> None:
         """Handle bytes, or None for a turn of the handshake; a failure closes the connection."""
         try:
-            self._go_on(data)
+            self._handle_bytes(data)
         except (WireError, ssl.SSLError) as error:
             self._hub.log_problem(f"{self.address} closed: {one_line(error)}")
             if self._transport is not None:
                 self._transport.close()
 
-    def _go_on(self, data: memoryview | None) -> None:
+    def _handle_bytes(self, data: memoryview | None) -> None:
         """Continue the handshake with bytes, or None for its turn, or choose plain or TLS by the
         first byte."""
         if self._session is not None:
@@ -135,17 +135,17 @@ class GrpcOpening(asyncio.BufferedProtocol):
         elif self._context is not None:
             self._begin_tls(self._context, self._hello)
         elif data is not None:
-            self._begin(data)
+            self._choose_protocol(data)
 
-    def _begin(self, data: memoryview) -> None:
+    def _choose_protocol(self, data: memoryview) -> None:
         """Choose plain or TLS by the first byte. Reading pauses until the certificate is loaded and
         the handshake has its turn."""
         context = self._tls.context(data[0] == HANDSHAKE_BYTE)
         if context is None:
-            self._become(None, data)
+            self._hand_over(None, data)
         elif isinstance(context, Deferred):
             self._hello = bytes(data)
-            self._pause()
+            self._pause_reading()
             context.then(self._has_context)
         else:
             self._begin_tls(context, data)
@@ -153,7 +153,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
     def _has_context(self, context: ssl.SSLContext | TlsError) -> None:
         """Wait for a turn to begin TLS: the context was made, or failed."""
         self._context = context
-        self._rest()
+        self._continue_later()
 
     def _begin_tls(self, context: ssl.SSLContext | TlsError, hello: bytes | memoryview) -> None:
         """Begin the handshake with the peer's first bytes. Raises WireError if no context could
@@ -168,8 +168,8 @@ class GrpcOpening(asyncio.BufferedProtocol):
     def _shake_hands(self, session: TlsSession) -> None:
         """Take a step of the handshake if the turn has room, else wait for a later turn."""
         if not self._hub.turns.begin_handshake():
-            self._pause()
-            self._rest()
+            self._pause_reading()
+            self._continue_later()
             return
         try:
             done = session.handshake()
@@ -178,31 +178,31 @@ class GrpcOpening(asyncio.BufferedProtocol):
             if self._transport is not None:
                 self._transport.write(session.outgoing())
         if done:
-            self._become(session, memoryview(b""))
+            self._hand_over(session, memoryview(b""))
         else:
-            self._resume()
+            self._resume_reading()
 
-    def _become(self, session: TlsSession | None, data: memoryview) -> None:
+    def _hand_over(self, session: TlsSession | None, data: memoryview) -> None:
         """Hand the socket over to a new GrpcConnection."""
-        self._resume()
+        self._resume_reading()
         transport, self._transport = self._transport, None
         self._hub.remove(self)
         if transport is not None:
             GrpcConnection(self._hub, session).begin(transport, data)
 
-    def _rest(self) -> None:
+    def _continue_later(self) -> None:
         """Have `continue_turn` called in a later turn, once."""
         if not self._rests and self._transport is not None:
             self._rests = True
-            self._hub.turns.rest(self, fresh=True)
+            self._hub.turns.continue_later(self, fresh=True)
 
-    def _pause(self) -> None:
-        """Stop reading from the socket, until `_resume`."""
+    def _pause_reading(self) -> None:
+        """Stop reading from the socket, until `_resume_reading`."""
         if self._transport is not None and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
-    def _resume(self) -> None:
+    def _resume_reading(self) -> None:
         if self._transport is not None and self._paused:
             self._paused = False
             self._transport.resume_reading()

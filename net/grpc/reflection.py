@@ -37,14 +37,14 @@ class Reflection:
     def methods(self) -> dict[str, Method]:
         """The streaming methods of both versions, by path; to be added to the server's methods."""
         return {
-            f"/{name}/ServerReflectionInfo": partial(self._begin, version)
+            f"/{name}/ServerReflectionInfo": partial(self._begin_stream, version)
             for name, version in zip(NAMES, VERSIONS, strict=True)
         }
 
-    def _begin(self, version: str, call: GrpcCall) -> None:
+    def _begin_stream(self, version: str, call: GrpcCall) -> None:
         """Begin a stream of reflection in the given version of the service."""
         call.on_message = partial(self._on_request, version, call)
-        call.on_end = call.answer
+        call.on_end = call.answer_with
 
     def _on_request(self, version: str, call: GrpcCall, message: bytes) -> None:
         """Answer a request of a stream. Raises GrpcError."""
@@ -55,10 +55,10 @@ class Reflection:
         if self._known is None:
             # Descriptors take memory that few servers need, so they are made on the first request.
             self._known = _DescriptorPool(self._files())
-        call.send(self._known.answer(version, message, self._services))
+        call.send(self._known.answer_request(version, message, self._services))
 
 
-def _classes(pool: Any, version: str) -> tuple[Any, Any]:
+def _message_classes(pool: Any, version: str) -> tuple[Any, Any]:
     """Return the classes (ServerReflectionRequest, ServerReflectionResponse) of a version."""
     from google.protobuf import message_factory
 
@@ -79,9 +79,9 @@ class _DescriptorPool:
         self._pool = descriptor_pool.DescriptorPool()
         for file in (*files, health_file(), *map(reflection_file, VERSIONS)):
             self._pool.Add(file)
-        self._classes = {version: _classes(self._pool, version) for version in VERSIONS}
+        self._classes = {version: _message_classes(self._pool, version) for version in VERSIONS}
 
-    def answer(self, version: str, message: bytes, services: list[str]) -> bytes:
+    def answer_request(self, version: str, message: bytes, services: list[str]) -> bytes:
         """Answer a request. Raises GrpcError for malformed bytes."""
         from google.protobuf.message import DecodeError
 
@@ -94,13 +94,15 @@ class _DescriptorPool:
         response = response_class(valid_host=asked.host, original_request=asked)
         kind = asked.WhichOneof("message_request")
         try:
-            self._fill(response, kind, asked, services)
+            self._fill_response(response, kind, asked, services)
         except KeyError:
             response.error_response.error_code = GrpcCode.NOT_FOUND
             response.error_response.error_message = "there is no such descriptor"
         return bytes(response.SerializeToString())
 
-    def _fill(self, response: Any, kind: str | None, asked: Any, services: list[str]) -> None:
+    def _fill_response(
+        self, response: Any, kind: str | None, asked: Any, services: list[str]
+    ) -> None:
         """Set the fields of `response` for the request `asked` of this `kind`; raises KeyError for
         an unknown name."""
         if kind == "list_services":

@@ -53,7 +53,7 @@ HEADERS: Final = pairs(list(HEAD))
 _OK: Final = pairs([(b"grpc-status", b"0")])
 
 
-def trailers(code: GrpcCode, text: str) -> bytes:
+def encode_trailers(code: GrpcCode, text: str) -> bytes:
     """The trailers that end an answer, encoded for H2Session; `text` is cut to TEXT_MAX characters,
     and dropped for OK."""
     if code is GrpcCode.OK:
@@ -61,7 +61,7 @@ def trailers(code: GrpcCode, text: str) -> bytes:
     return pairs(_status(code, text))
 
 
-def refusal(code: GrpcCode, text: str) -> bytes:
+def encode_refusal(code: GrpcCode, text: str) -> bytes:
     """The only headers of an answer without messages, which end it, encoded for H2Session.answer.
     `text` is cut to TEXT_MAX characters."""
     return pairs([*HEAD, *_status(code, text)])
@@ -69,10 +69,10 @@ def refusal(code: GrpcCode, text: str) -> bytes:
 
 def _status(code: GrpcCode, text: str) -> list[tuple[bytes, bytes]]:
     """Return the trailers grpc-status and grpc-message."""
-    return [(b"grpc-status", b"%d" % code), (b"grpc-message", quoted(text))]
+    return [(b"grpc-status", b"%d" % code), (b"grpc-message", quote_text(text))]
 
 
-def quoted(text: str) -> bytes:
+def quote_text(text: str) -> bytes:
     """The first TEXT_MAX characters of `text` as `grpc-message` encodes their UTF-8: bytes other
     than printable ASCII, and %, become %XX."""
     raw = text[:TEXT_MAX].encode(errors="replace")

@@ -41,7 +41,7 @@ ALL = -1
 ALL_ACK_IN_SYNC_STATE_SET."""
 
 
-def needed(rules: AckRules, in_sync: int) -> int | None:
+def copies_needed(rules: AckRules, in_sync: int) -> int | None:
     """The number of copies, the master's included, that a message to be written needs, or ALL.
 
     `in_sync` is the number of replicas in sync, the master included. None: too few, and no message
@@ -67,8 +67,8 @@ class Copies(Protocol):
 
 
 def safe_end(copies: Copies, need: int, min_in_sync_replicas: int) -> LogOffset:
-    """Log offset up to which sends may be acknowledged: `need` copies, as `needed` returned it,
-    have the log; -1 if there are fewer copies. With ALL, at least `min_in_sync_replicas` copies
+    """Log offset up to which sends may be acknowledged: `need` copies, as `copies_needed` returned
+    it, have the log; -1 if there are fewer copies. With ALL, at least `min_in_sync_replicas` copies
     must have it, too: the set may have shrunk since the message was written."""
     if need == ALL:
         return min(copies.all_end(), copies.copies_end(min_in_sync_replicas))

@@ -48,7 +48,7 @@ class DefaultHaPrimary(MasterSide):
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
         """Handle bytes of the replica: return an Acked for the last of its reports, then send as
-        `pump` does. A position that the replica cannot have returns Close."""
+        `send_available` does. A position that the replica cannot have returns Close."""
         if self.state is State.SHUTDOWN:
             return []
         self.last_read_ms = now_ms
@@ -56,15 +56,17 @@ class DefaultHaPrimary(MasterSide):
         actions: list[Action] = []
         if reports:
             log_offset = reports[-1].log_offset
-            if not max(0, self.acked) <= log_offset <= self._known:
-                return self.close(f"a replica at {log_offset}, not {self.acked} to {self._known}")
+            if not max(0, self.acked) <= log_offset <= self._highest_known:
+                return self.close(
+                    f"a replica at {log_offset}, not {self.acked} to {self._highest_known}"
+                )
             if self.next < 0:
-                self.next = self._started = self._first(log_offset)
+                self.next = self._started = self._transfer_start(log_offset)
             self.acked = log_offset
             actions.append(Acked(self.number, log_offset, async_learner=False))
-        return actions + self.pump(now_ms)
+        return actions + self.send_available(now_ms)
 
-    def pump(self, now_ms: int) -> list[Action]:
+    def send_available(self, now_ms: int) -> list[Action]:
         """Send everything that may be sent now, up to FRAMES_AT_ONCE_MAX pieces of the log, and a
         heartbeat that is due; to be called when the log grew or the quota was raised."""
         if self.state is State.SHUTDOWN or self.next < 0 or not self._writable:
@@ -74,7 +76,7 @@ class DefaultHaPrimary(MasterSide):
             return self.close(f"the log begins at {log.min}, {self.next} is gone")
         actions: list[Action] = []
         if now_ms - self.last_write_ms > options.heartbeat_interval_ms:
-            actions.append(Send(DefaultHaTransfer(self.next).header(0)))
+            actions.append(Send(DefaultHaTransfer(self.next).encode_header(0)))
             self.last_write_ms = now_ms
         for _ in range(FRAMES_AT_ONCE_MAX):
             if self.next >= log.end or self.in_flight >= options.in_flight_max:
@@ -84,17 +86,19 @@ class DefaultHaPrimary(MasterSide):
             size = self._within_quota(size)
             if not size:
                 break
-            actions.append(SendLog(DefaultHaTransfer(self.next).header(size), self.next, size))
+            actions.append(
+                SendLog(DefaultHaTransfer(self.next).encode_header(size), self.next, size)
+            )
             self.next = LogOffset(self.next + size)
             self.last_write_ms = now_ms
         return actions
 
     @property
-    def _known(self) -> LogOffset:
+    def _highest_known(self) -> LogOffset:
         """The highest log offset that the replica can have."""
         return self.next if self.next >= 0 else self._log.end
 
-    def _first(self, log_offset: LogOffset) -> LogOffset:
+    def _transfer_start(self, log_offset: LogOffset) -> LogOffset:
         """Return the start of the transfer for a replica whose log ends at `log_offset`: 0, an
         empty log, begins with the last file."""
         end = self._log.end
@@ -127,7 +131,7 @@ class DefaultHaReplica:
         self.address = ""
         """The master's `host:port`; empty: it follows no master."""
         self.frames = PlainFrames(switching=False)
-        """The frames that `take` takes, and the log offset below."""
+        """The frames that `take_plain_frames` takes, and the log offset below."""
         self.last_read_ms = self.last_write_ms = LONG_AGO_MS
         """Time of the last bytes from, and of the last report to, the master; LONG_AGO_MS before
         the first."""
@@ -140,8 +144,8 @@ class DefaultHaReplica:
 
     @property
     def log_end(self) -> LogOffset:
-        """Log offset of the end of the log, the bytes of returned Appends and of `take`
-        included."""
+        """Log offset of the end of the log, the bytes of returned Appends and of
+        `take_plain_frames` included."""
         return LogOffset(self.frames.log_end)
 
     def follow(self, address: str, now_ms: int) -> list[Action]:
@@ -173,16 +177,16 @@ class DefaultHaReplica:
         self.frames.log_end = log_end
         self._reported, self._durable_end = LogOffset(-1), log_end
         self.last_read_ms = now_ms
-        return self._report(now_ms)
+        return self._make_report(now_ms)
 
     def on_closed(self, reason: str, now_ms: int) -> list[Action]:
         """Handle the end of the connection, or of a failed try to connect; the next try is due
         after a wait that doubles. Never returns an action."""
         if self._connecting or self.state is State.TRANSFER:
-            self._retry(reason, now_ms)
+            self._retry_later(reason, now_ms)
         return []
 
-    def take(self, data: Buffer, now_ms: int) -> int:
+    def take_plain_frames(self, data: Buffer, now_ms: int) -> int:
         """Take the plain frames at the beginning of a read into `frames`; see Replica."""
         if self.state is not State.TRANSFER or self._framer.is_inside:
             return 0
@@ -192,7 +196,7 @@ class DefaultHaReplica:
             self._wait_ms = RETRY_MIN_MS
         return taken
 
-    def report(self, now_ms: int) -> bytes | None:
+    def due_report(self, now_ms: int) -> bytes | None:
         """The report that is due after bytes were appended, None if none is."""
         actions = self._report_if_more(now_ms)
         return actions[0].data if actions and isinstance(actions[0], Send) else None
@@ -200,7 +204,7 @@ class DefaultHaReplica:
     def on_bytes(self, data: Buffer, now_ms: int, *, taken: int = 0) -> list[Action]:
         """Handle bytes of the master: Append each piece and report the end. Malformed bytes, or
         bytes that do not begin at the end of the log, return Close. `taken` is the size of the part
-        of the read before `data` that `take` took."""
+        of the read before `data` that `take_plain_frames` took."""
         actions: list[Action] = []
         if self.state is not State.TRANSFER:
             return actions
@@ -218,7 +222,7 @@ class DefaultHaReplica:
                     actions.append(Append(frame.log_offset, frame.body))
                     self.frames.log_end = frame.log_offset + len(frame.body)
         except BadFrame as error:
-            self._retry(str(error), now_ms)
+            self._retry_later(str(error), now_ms)
             return [*actions, Close(str(error))]
         if self.log_end > 0:
             self.frames.expect()
@@ -236,7 +240,7 @@ class DefaultHaReplica:
         is due after the wait."""
         if self.state is not State.TRANSFER:
             return []
-        self._retry(reason, now_ms)
+        self._retry_later(reason, now_ms)
         return [Close(reason)]
 
     def on_tick(self, now_ms: int) -> list[Action]:
@@ -250,10 +254,10 @@ class DefaultHaReplica:
         if self.state is not State.TRANSFER:
             return []
         if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
-            self._retry("the master is silent", now_ms)
+            self._retry_later("the master is silent", now_ms)
             return [Close(self.reason)]
         due = now_ms - self.last_write_ms > self.options.heartbeat_interval_ms
-        return self._report(now_ms) if due else self._report_if_more(now_ms)
+        return self._make_report(now_ms) if due else self._report_if_more(now_ms)
 
     @property
     def _reportable_end(self) -> LogOffset:
@@ -263,7 +267,7 @@ class DefaultHaReplica:
 
     def _report_if_more(self, now_ms: int) -> list[Action]:
         """Report the end of the log if more than reported before counts."""
-        return self._report(now_ms) if self._reportable_end > self._reported else []
+        return self._make_report(now_ms) if self._reportable_end > self._reported else []
 
     def _may_wait(self, read_size: int, now_ms: int) -> bool:
         """Whether the next report may wait for a later read; see `replica.may_wait`."""
@@ -273,12 +277,12 @@ class DefaultHaReplica:
             self._reportable_end - self._reported, now_ms - self.last_write_ms, read_size
         )
 
-    def _report(self, now_ms: int) -> list[Action]:
+    def _make_report(self, now_ms: int) -> list[Action]:
         """Return the Send of a report of the log's end."""
         self._reported, self.last_write_ms = self._reportable_end, now_ms
         return [Send(Report(self._reported).encode())]
 
-    def _retry(self, reason: str, now_ms: int) -> None:
+    def _retry_later(self, reason: str, now_ms: int) -> None:
         """Set the state READY, and double the wait until the next try."""
         self.state, self.reason, self._connecting = State.READY, reason, False
         self._due_ms = now_ms + self._wait_ms

@@ -124,7 +124,7 @@ class Transfer:
     confirm_offset: LogOffset
     body: Buffer = b""
 
-    def header(self, size: int) -> bytes:
+    def encode_header(self, size: int) -> bytes:
         """The 36 bytes before a body of `size` bytes; `body` is ignored."""
         return _TRANSFER.pack(
             TRANSFER, size, self.log_offset, self.epoch, self.epoch_start, self.confirm_offset
@@ -150,7 +150,7 @@ class DefaultHaTransfer:
     log_offset: LogOffset
     body: Buffer = b""
 
-    def header(self, size: int) -> bytes:
+    def encode_header(self, size: int) -> bytes:
         """The 12 bytes before a body of `size` bytes; `body` is ignored."""
         return _PLAIN.pack(self.log_offset, size)
 
@@ -168,12 +168,12 @@ class _Framer:
         """Whether a frame has begun and not ended: further bytes are on their way."""
         return bool(self._held)
 
-    def _keep(self) -> None:
+    def _keep_bytes(self) -> None:
         """Add the bytes just read to the held bytes, by a copy."""
         self._held += self._read
         self._read = NOTHING
 
-    def _has(self, size: int) -> bool:
+    def _has_bytes(self, size: int) -> bool:
         """Whether the next `size` bytes have arrived; if so, they are contiguous."""
         if not self._held:
             return len(self._read) >= size
@@ -183,17 +183,17 @@ class _Framer:
             self._read = self._read[lacking:]
         return lacking <= 0 or len(self._held) >= size
 
-    def _number(self, at: int) -> int | None:
+    def _read_number(self, at: int) -> int | None:
         """Return the 4-byte number at position `at` of the next frame; None until it has
         arrived."""
-        if not self._has(at + _STATE.size):
+        if not self._has_bytes(at + _STATE.size):
             return None
         number: int = _STATE.unpack_from(self._held or self._read, at)[0]
         return number
 
     def _take_bytes(self, size: int) -> Buffer | None:
         """Remove and return the next `size` bytes of the stream; None until they have arrived."""
-        if not self._has(size):
+        if not self._has_bytes(size):
             return None
         if not self._held:
             view, self._read = self._read[:size], self._read[size:]
@@ -214,7 +214,7 @@ class ReplicaFramer(_Framer):
         happens before the iteration, which must go to the end. Raises BadFrame after the last good
         frame."""
         self._held += data
-        while (state := self._number(0)) is not None:
+        while (state := self._read_number(0)) is not None:
             if state not in (HANDSHAKE, TRANSFER):
                 raise BadFrame(f"no replica is in state {state}")
             frame = self._take_bytes(_HANDSHAKE.size if state == HANDSHAKE else _ACK.size)
@@ -242,13 +242,13 @@ class MasterFramer(_Framer):
             return
         self._read = memoryview(data)
         try:
-            yield from self._frames()
+            yield from self._complete_frames()
         finally:
-            self._keep()
+            self._keep_bytes()
 
-    def _frames(self) -> Iterator[HandshakeReply | Transfer]:
+    def _complete_frames(self) -> Iterator[HandshakeReply | Transfer]:
         """Yield the complete frames; raises BadFrame."""
-        while (state := self._number(0)) is not None:
+        while (state := self._read_number(0)) is not None:
             if state == HANDSHAKE:
                 frame = self._take_frame(_REPLY.size, ENTRIES_READ_MAX * _ENTRY.size)
                 if frame is None:
@@ -265,7 +265,7 @@ class MasterFramer(_Framer):
     def _take_frame(self, header_size: int, body_max: int) -> Buffer | None:
         """Remove and return the next frame, whose bytes 4 to 7 are the size of its body; None
         until it has arrived. Raises BadFrame for a body beyond `body_max`."""
-        size = self._number(4)
+        size = self._read_number(4)
         if size is None:
             return None
         if not 0 <= size <= body_max:
@@ -293,13 +293,13 @@ class DefaultHaFramer(_Framer):
         Raises BadFrame after the last good frame."""
         self._read = memoryview(data)
         try:
-            yield from self._frames()
+            yield from self._complete_frames()
         finally:
-            self._keep()
+            self._keep_bytes()
 
-    def _frames(self) -> Iterator[DefaultHaTransfer]:
+    def _complete_frames(self) -> Iterator[DefaultHaTransfer]:
         """Yield the complete frames; raises BadFrame."""
-        while self._has(_PLAIN.size):
+        while self._has_bytes(_PLAIN.size):
             log_offset, size = _PLAIN.unpack_from(self._held or self._read)
             if not 0 <= size <= BODY_MAX:
                 raise BadFrame(f"a frame has no body of {size} bytes")

@@ -43,8 +43,8 @@ IN_FLIGHT_MAX = 32 << 20
 """Bytes in flight to a replica from which no frame is sent: the data of 10 Gbit/s in 25 ms, and the
 amount to send again when the connection breaks."""
 FRAMES_AT_ONCE_MAX = 64
-"""Maximum number of frames of the log in a call of `pump`, so that a replica with a large lag does
-not block the loop."""
+"""Maximum number of frames of the log in a call of `send_available`, so that a replica with a large
+lag does not block the loop."""
 
 
 class MasterLog(Protocol):
@@ -103,27 +103,28 @@ class MasterSide(ABC):
 
     @abstractmethod
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Handle bytes of the replica, then send as `pump` does. Malformed bytes return Close."""
+        """Handle bytes of the replica, then send as `send_available` does. Malformed bytes return
+        Close."""
 
     @abstractmethod
-    def pump(self, now_ms: int) -> list[Action]:
+    def send_available(self, now_ms: int) -> list[Action]:
         """Send everything that may be sent now, up to FRAMES_AT_ONCE_MAX frames; to be called when
         the log grew, confirmOffset moved or the quota was raised."""
 
     def on_tick(self, now_ms: int) -> list[Action]:
-        """Close the connection of a silent replica, else send as `pump` does, heartbeats included;
-        to be called several times a second."""
+        """Close the connection of a silent replica, else send as `send_available` does, heartbeats
+        included; to be called several times a second."""
         if self.state is State.SHUTDOWN:
             return []
         if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
             return self.close("the replica is silent")
-        return self.pump(now_ms)
+        return self.send_available(now_ms)
 
     def on_writable(self, writable: bool, now_ms: int) -> list[Action]:
         """Note that the socket's buffer is full (False: nothing is sent), or has room again, and
-        send as `pump` does."""
+        send as `send_available` does."""
         self._writable = writable
-        return self.pump(now_ms)
+        return self.send_available(now_ms)
 
     def close(self, reason: str) -> list[Action]:
         """Stop permanently, and return Close with `reason`; no actions if it has stopped
@@ -163,7 +164,7 @@ class PrimaryConnection(MasterSide):
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
         """Handle bytes of the replica: answer the handshake, return an Acked for each
-        acknowledgement, then send as `pump` does. Malformed bytes return Close."""
+        acknowledgement, then send as `send_available` does. Malformed bytes return Close."""
         actions: list[Action] = []
         if self.state is State.SHUTDOWN:
             return actions
@@ -177,9 +178,9 @@ class PrimaryConnection(MasterSide):
                     self._on_ack(frame, actions)
         except BadFrame as error:
             return actions + self.close(str(error))
-        return actions + self.pump(now_ms)
+        return actions + self.send_available(now_ms)
 
-    def pump(self, now_ms: int) -> list[Action]:
+    def send_available(self, now_ms: int) -> list[Action]:
         """Send everything that may be sent now, up to FRAMES_AT_ONCE_MAX pieces of the log, and
         heartbeats that are due or carry a newer confirmOffset to a replica that has all bytes; to
         be called when the log grew, confirmOffset moved or the quota was raised."""
@@ -195,10 +196,10 @@ class PrimaryConnection(MasterSide):
             return self.close(f"the log begins at {self._log.min}, {self.next} is gone")
         actions: list[Action] = []
         if now_ms - self.last_write_ms > self.options.heartbeat_interval_ms:
-            actions += self._heartbeat(now_ms)
-        actions += self._pieces(now_ms)
+            actions += self._make_heartbeat(now_ms)
+        actions += self._log_pieces(now_ms)
         if self.next == self._log.end and self._confirm_told < self._log.confirm:
-            actions += self._heartbeat(now_ms)  # so that readers there need not wait
+            actions += self._make_heartbeat(now_ms)  # so that readers there need not wait
         return actions
 
     def _check_epoch(self) -> None:
@@ -229,7 +230,7 @@ class PrimaryConnection(MasterSide):
         if self.state is State.HANDSHAKE:
             if not 0 <= log_offset <= self._log.end:
                 raise BadFrame(f"a replica at {log_offset}, the log ends at {self._log.end}")
-            self.next = self._started = self._first(log_offset)
+            self.next = self._started = self._transfer_start(log_offset)
             self.state = State.TRANSFER
         elif not self.acked <= log_offset <= self.next:
             raise BadFrame(f"acknowledged {log_offset} after {self.acked}, sent up to {self.next}")
@@ -237,7 +238,7 @@ class PrimaryConnection(MasterSide):
         replica = self.replica
         actions.append(Acked(replica.broker_id, log_offset, replica.async_learner))
 
-    def _first(self, log_offset: LogOffset) -> LogOffset:
+    def _transfer_start(self, log_offset: LogOffset) -> LogOffset:
         """The start of the transfer for a replica that has the log up to `log_offset`."""
         log = self._log
         if log_offset == 0 and self.replica is not None and self.replica.sync_from_last_file:
@@ -247,7 +248,7 @@ class PrimaryConnection(MasterSide):
             return LogOffset(max(log.min, last - last % log.file_size))
         return max(log_offset, log.min)
 
-    def _pieces(self, now_ms: int) -> list[Action]:
+    def _log_pieces(self, now_ms: int) -> list[Action]:
         """Return a SendLog for each piece of the log that may be sent now."""
         log, options = self._log, self.options
         pieces: list[Action] = []
@@ -260,18 +261,20 @@ class PrimaryConnection(MasterSide):
             size = self._within_quota(size)
             if not size:
                 break
-            pieces.append(SendLog(self._frame(self.next).header(size), self.next, size))
+            pieces.append(
+                SendLog(self._transfer_header(self.next).encode_header(size), self.next, size)
+            )
             self.next = LogOffset(self.next + size)
         if pieces:
             self.last_write_ms = now_ms
         return pieces
 
-    def _heartbeat(self, now_ms: int) -> list[Action]:
+    def _make_heartbeat(self, now_ms: int) -> list[Action]:
         """Return the Send of a heartbeat, with confirmOffset."""
         self.last_write_ms = now_ms
-        return [Send(self._frame(self.next).header(0))]
+        return [Send(self._transfer_header(self.next).encode_header(0))]
 
-    def _frame(self, log_offset: LogOffset) -> Transfer:
+    def _transfer_header(self, log_offset: LogOffset) -> Transfer:
         """Return a Transfer without a body at `log_offset`, with the epoch of its bytes. Bytes
         before the first epoch have its label: they were written before epochs were kept."""
         epochs = self._log.epochs

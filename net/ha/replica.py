@@ -155,7 +155,7 @@ class Replica:
         self.address = ""
         """The master's `host:port`; empty: it follows no master."""
         self.frames = PlainFrames(switching=True)
-        """The frames that `take` takes, and both log offsets below."""
+        """The frames that `take_plain_frames` takes, and both log offsets below."""
         self.truncated_bytes = 0
         """Bytes that Truncate and Restart removed, over all connections."""
         self.last_read_ms = self.last_write_ms = LONG_AGO_MS
@@ -179,8 +179,8 @@ class Replica:
 
     @property
     def log_end(self) -> LogOffset:
-        """Log offset of the end of the log, the bytes of returned Appends and of `take`
-        included."""
+        """Log offset of the end of the log, the bytes of returned Appends and of
+        `take_plain_frames` included."""
         return LogOffset(self.frames.log_end)
 
     @property
@@ -202,7 +202,7 @@ class Replica:
         self._wait_ms, self._due_ms = RETRY_MIN_MS, now_ms
         return actions + self.on_tick(now_ms)
 
-    def fence(self, fenced: bool) -> None:
+    def set_fenced(self, fenced: bool) -> None:
         """Set whether later handshakes refuse a master that has not recorded the epoch in which
         it was elected (ReplicaOptions.fenced); a present connection stays."""
         if fenced != self.options.fenced:
@@ -237,32 +237,32 @@ class Replica:
     def on_closed(self, reason: str, now_ms: int) -> list[Action]:
         """Handle the end of the connection, or of a failed try to connect; the next try is due
         after a wait that doubles. Never returns an action."""
-        if self._connecting or self._attached:
+        if self._connecting or self._is_attached:
             self._connecting = False
-            self._retry(reason, now_ms)
+            self._retry_later(reason, now_ms)
         return []
 
-    def take(self, data: Buffer, now_ms: int) -> int:
+    def take_plain_frames(self, data: Buffer, now_ms: int) -> int:
         """Take the plain frames at the beginning of a read into `frames`. Returns their size in
         bytes; the caller appends their bodies, confirms, and passes the rest of the read to
-        `on_bytes`, or sends the result of `report` if there is no rest."""
+        `on_bytes`, or sends the result of `due_report` if there is no rest."""
         if self.state is not State.TRANSFER or self._framer.is_inside:
             return 0
         self.last_read_ms = now_ms
         return self.frames.take(data)
 
-    def report(self, now_ms: int) -> bytes | None:
+    def due_report(self, now_ms: int) -> bytes | None:
         """The acknowledgement that is due after bytes were appended, None if none is."""
         actions: list[Action] = []
-        self._report(actions, now_ms)
+        self._acknowledge(actions, now_ms)
         return actions[0].data if actions and isinstance(actions[0], Send) else None
 
     def on_bytes(self, data: Buffer, now_ms: int, *, taken: int = 0) -> list[Action]:
         """Handle bytes of the master: cut or extend the log, record epochs, acknowledge. Malformed
         bytes return Close. While the log is being cut, bytes are only kept. `taken` is the size of
-        the part of the read before `data` that `take` took."""
+        the part of the read before `data` that `take_plain_frames` took."""
         actions: list[Action] = []
-        if not self._attached:
+        if not self._is_attached:
             return actions
         self.last_read_ms = now_ms
         try:
@@ -271,15 +271,15 @@ class Replica:
                     self._on_reply(frame, actions, now_ms)
                 else:
                     self._on_transfer(frame, actions)
-                if not self._attached or self._adopting is not None:
+                if not self._is_attached or self._adopting is not None:
                     return actions
         except BadFrame as error:
             actions.append(Close(str(error)))
-            self._retry(str(error), now_ms)
+            self._retry_later(str(error), now_ms)
             return actions
         self._expect_plain()
         if not self._may_wait(taken + len(data), now_ms):
-            self._report(actions, now_ms)
+            self._acknowledge(actions, now_ms)
         return actions
 
     def on_truncated(self, log: LogState, now_ms: int) -> list[Action]:
@@ -290,20 +290,20 @@ class Replica:
             return actions
         self._use_log(log)
         self._start(self._adopting, actions)
-        self._report(actions, now_ms)
+        self._acknowledge(actions, now_ms)
         return actions + self.on_bytes(b"", now_ms)
 
     def on_failed(self, reason: str, now_ms: int) -> list[Action]:
         """Handle the failure of an action, such as a cut or a write: return Close; the next try is
         due after SUSPEND_MS."""
-        return self._suspend(reason, now_ms) if self._attached else []
+        return self._suspend(reason, now_ms) if self._is_attached else []
 
     def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
         """Note that the log is durable up to `log_end`, a log offset, and acknowledge that with
         `ack_durable`."""
         self._durable_end = max(self._durable_end, log_end)
         actions: list[Action] = []
-        self._report(actions, now_ms)
+        self._acknowledge(actions, now_ms)
         return actions
 
     def on_counted(self, now_ms: int) -> list[Action]:
@@ -317,11 +317,11 @@ class Replica:
         """
         actions: list[Action] = []
         self._counters_known = True
-        if self._apart and self._attached:
-            self._retry("idle queues are counted", now_ms)
+        if self._apart and self._is_attached:
+            self._retry_later("idle queues are counted", now_ms)
             actions.append(Close(self.reason))
         self._apart = False
-        self._report(actions, now_ms)
+        self._acknowledge(actions, now_ms)
         return actions
 
     def on_tick(self, now_ms: int) -> list[Action]:
@@ -333,21 +333,21 @@ class Replica:
                 return []
             self.state, self._connecting = State.READY, True
             return [Connect(self.address)]
-        if not self._attached:
+        if not self._is_attached:
             return []
         actions: list[Action] = []
         if now_ms - self.last_read_ms > options.housekeeping_interval_ms:
-            self._retry("the master is silent", now_ms)
+            self._retry_later("the master is silent", now_ms)
             return [Close(self.reason)]
         due = now_ms - self.last_write_ms > options.heartbeat_interval_ms
         if self.state is State.TRANSFER and due and self._reported >= 0:
             self.last_write_ms = now_ms
             return [Send(Ack(self._reported).encode())]
-        self._report(actions, now_ms)
+        self._acknowledge(actions, now_ms)
         return actions
 
     @property
-    def _attached(self) -> bool:
+    def _is_attached(self) -> bool:
         """Whether a handshake was sent and the connection is open."""
         return self.state in (State.HANDSHAKE, State.TRANSFER)
 
@@ -360,7 +360,7 @@ class Replica:
         self._durable_end = LogOffset(0)
 
     @property
-    def _empty(self) -> bool:
+    def _is_log_empty(self) -> bool:
         """Whether the log has no byte, so that it may begin at any log offset."""
         assert self._log is not None, "no connection yet"
         return self._log.min == self.log_end
@@ -375,11 +375,11 @@ class Replica:
             actions += self._suspend("the master has no epochs", now_ms)
             return
         assert self._log is not None, "no connection yet"
-        wanted = max(self._master_epoch, -1 if self._empty else self._log.epochs.last_epoch)
+        wanted = max(self._master_epoch, -1 if self._is_log_empty else self._log.epochs.last_epoch)
         if self.options.fenced and reply.epochs.last_epoch < wanted:
             text = f"the master is of epoch {reply.epochs.last_epoch}, not of {wanted}"
             actions.append(Close(text))
-            self._retry(text, now_ms)
+            self._retry_later(text, now_ms)
             return
         self._adopt_reply(reply, actions, now_ms)
 
@@ -388,7 +388,7 @@ class Replica:
         before it."""
         log = self._log
         assert log is not None, "no connection yet"
-        if self._empty:
+        if self._is_log_empty:
             self._start(reply.epochs, actions)
             return
         point = consistent_point(log.epochs, log.believed_end, reply.epochs, reply.log_end)
@@ -421,9 +421,9 @@ class Replica:
     def _start(self, theirs: Epochs, actions: list[Action]) -> None:
         """Begin the transfer: the log is a prefix of the master's."""
         self.state, self._adopting, self._first_frame = State.TRANSFER, None, True
-        own = Epochs() if self._empty else self._epochs
-        if not self._empty:
-            known = own.cut(self.log_end).adopted(theirs, self.log_end)
+        own = Epochs() if self._is_log_empty else self._epochs
+        if not self._is_log_empty:
+            known = own.cut_at(self.log_end).adopted_from(theirs, self.log_end)
             if known != self._epochs:
                 actions.append(RecordEpochs(known))
             own = known
@@ -440,7 +440,7 @@ class Replica:
             raise BadFrame("a transfer before the answer to the handshake")
         first, self._first_frame = self._first_frame, False
         stop = LogOffset(frame.log_offset + len(frame.body))
-        if self._empty:
+        if self._is_log_empty:
             if not frame.body and frame.log_offset != 0:
                 return
             self._counters_known = self._counters_known and frame.log_offset == self.log_end
@@ -448,7 +448,7 @@ class Replica:
             if first and frame.log_offset > self.log_end:
                 actions.append(Restart())
             raise BadFrame(f"bytes from {frame.log_offset} on, the log ends at {self.log_end}")
-        self._label(frame)
+        self._check_epoch(frame)
         self._record_up_to(stop, actions)
         if frame.body:
             actions.append(Append(frame.log_offset, frame.body))
@@ -460,16 +460,20 @@ class Replica:
             actions.append(Confirm(self.confirm_offset))
 
     def _expect_plain(self) -> None:
-        """Let `take` take the frames that only continue the log in its last epoch."""
+        """Let `take_plain_frames` take the frames that only continue the log in its last epoch."""
         entries = self._epochs.entries
-        if self.state is State.TRANSFER and entries and not (self._empty or self._first_frame):
+        if (
+            self.state is State.TRANSFER
+            and entries
+            and not (self._is_log_empty or self._first_frame)
+        ):
             newest = entries[-1]
             stop = self._coming[0].start if self._coming else LOG_OFFSET_MAX
             self.frames.expect(newest.epoch, newest.start, stop)
         else:
             self.frames.stop()
 
-    def _label(self, frame: Transfer) -> None:
+    def _check_epoch(self, frame: Transfer) -> None:
         """Check the header's epoch, and remember it if it is new."""
         entry = EpochEntry(Epoch(frame.epoch), frame.epoch_start)
         coming_at = self._coming[0].start if self._coming else LOG_OFFSET_MAX
@@ -500,11 +504,11 @@ class Replica:
             self._epochs = Epochs((*self._epochs, *due)[-ENTRIES_MAX:])
             actions.append(RecordEpochs(self._epochs))
 
-    def _report(self, actions: list[Action], now_ms: int) -> None:
+    def _acknowledge(self, actions: list[Action], now_ms: int) -> None:
         """Acknowledge the end of the log if more than acknowledged before counts."""
         if self.state is not State.TRANSFER:
             return
-        end = LogOffset(0) if self._empty or not self._counters_known else self.log_end
+        end = LogOffset(0) if self._is_log_empty or not self._counters_known else self.log_end
         if self.options.ack_durable and self._reported >= 0:
             end = min(end, self._durable_end)
         if end > self._reported:
@@ -520,7 +524,7 @@ class Replica:
 
     # --- leaving
 
-    def _retry(self, reason: str, now_ms: int) -> None:
+    def _retry_later(self, reason: str, now_ms: int) -> None:
         """Set the state READY, and double the wait until the next try."""
         self.state, self.reason, self._adopting = State.READY, reason, None
         self._due_ms = now_ms + self._wait_ms
@@ -534,6 +538,6 @@ class Replica:
 
     def _close(self, reason: str) -> list[Action]:
         """Close the connection, or stop the try to connect: return Close if there is either."""
-        actions: list[Action] = [Close(reason)] if self._attached or self._connecting else []
+        actions: list[Action] = [Close(reason)] if self._is_attached or self._connecting else []
         self._adopting, self._connecting, self.reason = None, False, reason
         return actions

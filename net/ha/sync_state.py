@@ -179,7 +179,7 @@ class SyncState:
     # --- required members and positions
 
     @property
-    def required(self) -> frozenset[int]:
+    def required_ids(self) -> frozenset[int]:
         """Broker ids of all replicas for which an acknowledgement waits, the master included: a new
         set."""
         proposed = self.proposed.members if self.proposed else frozenset()
@@ -192,7 +192,7 @@ class SyncState:
         with minInSyncReplicas before a message is written."""
         return max(len(self.members), len(self.proposed.members) if self.proposed else 0)
 
-    def acked(self, broker_id: int) -> LogOffset | None:
+    def acked_offset(self, broker_id: int) -> LogOffset | None:
         """Log offset up to which a connected replica acknowledged the log on its present
         connection; None if it has not, or is not connected."""
         replica = self._replicas.get(broker_id)
@@ -215,8 +215,8 @@ class SyncState:
         """Log offset up to which all required members have the log, the master included; -1 while a
         position is unknown. Bytes that the master does not count yet may be required of a further
         member later."""
-        others = self.required - {self.options.own_id}
-        acks = [self.acked(other) for other in others]
+        others = self.required_ids - {self.options.own_id}
+        acks = [self.acked_offset(other) for other in others]
         return min([self.log_end, *(LogOffset(-1) if at is None else at for at in acks)])
 
     def copies_end(self, count: int) -> LogOffset:
@@ -260,7 +260,7 @@ class SyncState:
         del self._replicas[broker_id]
         self._missing_since[broker_id] = now_ms - CONNECT_GRACE_MS - 1
         self._raise_confirm_offset()
-        return self._propose(now_ms)
+        return self._propose_change(now_ms)
 
     def on_ack(
         self, broker_id: int, connection: int, log_offset: LogOffset, now_ms: int
@@ -281,7 +281,7 @@ class SyncState:
         if broker_id not in self.members and not self._may_join(broker_id, now_ms):
             self._maybe_wait_to_join(broker_id, replica, now_ms)
         self._raise_confirm_offset()
-        return self._propose(now_ms)
+        return self._propose_change(now_ms)
 
     def on_tick(self, now_ms: int) -> Proposal | None:
         """Count the time that replicas lack bytes; to be called several times a second. Returns a
@@ -297,7 +297,7 @@ class SyncState:
             if self._send_wait_ms(broker_id, now_ms) > self._wait_max_ms * KEPT_UP_PART:
                 slow.kept_up_ms = now_ms
         self._raise_confirm_offset()
-        return self._propose(now_ms)
+        return self._propose_change(now_ms)
 
     def on_agreed(self, members: frozenset[int], set_epoch: int, now_ms: int) -> bool:
         """Take over the controller's set, from an answer, a notice or a query; False, and ignored,
@@ -347,7 +347,7 @@ class SyncState:
         return asked_ms or options.max_time_not_caught_up_ms
 
     @property
-    def _leave_ms(self) -> int:
+    def _removal_after_ms(self) -> int:
         """Time of waiting sends after which a member's removal is proposed."""
         has_own_time = self.options.all_ack and self.options.max_time_sends_wait_ms > 0
         return int(self._wait_max_ms * LEAVE_PART) if has_own_time else self._wait_max_ms
@@ -399,7 +399,7 @@ class SyncState:
         if close and known and replica.join_until_ms is None and now_ms >= replica.join_again_ms:
             replica.join_until_ms = now_ms + JOIN_WAIT_MS
 
-    def _stays(self, broker_id: int, now_ms: int) -> bool:
+    def _may_stay(self, broker_id: int, now_ms: int) -> bool:
         """Whether a member may stay in the set: connected and not behind for too long, or
         disconnected for CONNECT_GRACE_MS at most."""
         replica = self._replicas.get(broker_id)
@@ -408,7 +408,7 @@ class SyncState:
         behind_ms = now_ms - replica.caught_up_ms
         return not replica.learner and behind_ms <= self.options.max_time_not_caught_up_ms
 
-    def _propose(self, now_ms: int) -> Proposal | None:
+    def _propose_change(self, now_ms: int) -> Proposal | None:
         """Return and register a Proposal if the set has to change; None if not, or while a
         proposal is open."""
         if self.options.fixed or self.proposed is not None or now_ms < self._not_before_ms:
@@ -417,7 +417,7 @@ class SyncState:
         wanted = set(self.members)
         if now_ms - self._leaving_asked_ms >= self.options.check_period_ms:
             self._leaving_asked_ms = now_ms
-            wanted = {m for m in self.members if m == own or self._stays(m, now_ms)}
+            wanted = {m for m in self.members if m == own or self._may_stay(m, now_ms)}
             self._too_slow = self._too_slow_members(wanted, now_ms)
             wanted -= self._too_slow
         wanted |= {
@@ -436,7 +436,7 @@ class SyncState:
         """Return the members for which sends have waited too long; only the slowest if
         minInSyncReplicas must stay."""
         held_up = {one: self._send_wait_ms(one, now_ms) for one in staying & self._replicas.keys()}
-        slow = [one for one, held_ms in held_up.items() if held_ms > self._leave_ms]
+        slow = [one for one, held_ms in held_up.items() if held_ms > self._removal_after_ms]
         slow.sort(key=lambda one: (-held_up[one], one))
         return frozenset(slow[: max(0, len(staying) - self.options.min_in_sync_replicas)])
 
@@ -444,8 +444,8 @@ class SyncState:
         """Raise confirmOffset to the end that all required members have; returns whether it
         moved."""
         before = self.confirm_offset
-        others = self.required - {self.options.own_id}
-        acks = [self.acked(other) for other in others] if self.options.all_ack else []
+        others = self.required_ids - {self.options.own_id}
+        acks = [self.acked_offset(other) for other in others] if self.options.all_ack else []
         known = [acked for acked in acks if acked is not None]
         if len(known) == len(acks):
             self.confirm_offset = max(before, min([self.log_end, *known]))

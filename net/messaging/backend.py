@@ -91,7 +91,7 @@ class RequestBackend(Protocol):
     def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
         """Run `work` on the loop after `delay_ms`, unless the returned timer is cancelled first."""
 
-    def work(self, host: bytes, steps: Steps[None]) -> None:
+    def run_steps(self, host: bytes, steps: Steps[None]) -> None:
         """Run `steps`, of a few milliseconds each, in later turns of the loop; an exception is
         logged. The works of a host, a packed address, run in the order of these calls."""
 
@@ -110,7 +110,7 @@ class RequestBackend(Protocol):
         """The configurations of a topic by broker name, at least one. Raises RpcRefused: the topic
         does not exist, or no master that has it is known."""
 
-    def group(self, name: str) -> SubscriptionGroupConfig | None:
+    def group_config(self, name: str) -> SubscriptionGroupConfig | None:
         """The configuration of a consumer group, which is created now if groups are created
         automatically; None: it does not exist. Raises RpcRefused if its existence is not known."""
 
@@ -120,7 +120,7 @@ class RequestBackend(Protocol):
     def executes_for(self, broker_name: str) -> bool:
         """Whether requests for the broker of this name can be executed here."""
 
-    def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
+    def choose_queue(self, topic: str, message_group: str | None) -> tuple[str, int]:
         """(broker name, queue id) for a message to `topic`; the id may be ANY_QUEUE without a
         message group, and is always the same for a message group while the queues stay. Raises
         RpcRefused if the topic does not exist or no queue is writable."""
@@ -129,7 +129,7 @@ class RequestBackend(Protocol):
         """The name of a broker to receive messages of `topic` from, for a client that names none.
         Raises RpcRefused if no broker with the topic is known."""
 
-    def ask(
+    def execute_request(
         self, broker_name: str, request: Command, peer: Peer, done: Done, wait_ms: int = 0
     ) -> None:
         """Have `request` executed as if `peer` had sent it, by a broker for which `executes_for` is

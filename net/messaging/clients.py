@@ -23,7 +23,7 @@ from turbopump.net.messaging.settings import (
     TOPICS_MAX,
     consumer_of,
     find_group,
-    merge,
+    merge_settings,
     topics_of,
 )
 from turbopump.net.messaging.telemetry_link import TelemetryLink
@@ -74,7 +74,7 @@ class NoLink:
 def peer_of(call: GrpcCall, link: TelemetryLink | NoLink) -> Peer:
     """Make a new Peer for the caller, as handlers receive it, with its address, its language and
     this program's version."""
-    peer = Peer(call.address, call.host, link)
+    peer = Peer(call.address, call.packed_host, link)
     peer.language, peer.version = language_of(call), VERSION
     return peer
 
@@ -103,11 +103,11 @@ class GrpcClient:
     """Bytes that count for CLIENTS_SIZE_MAX."""
 
     @property
-    def group(self) -> str:
+    def group_name(self) -> str:
         """The client's consumer group, empty for a producer."""
         return "" if self.consumer is None else self.consumer.group_name
 
-    def heartbeat(self) -> HeartbeatData:
+    def heartbeat_data(self) -> HeartbeatData:
         """Return the client as the body of a heartbeat by remoting."""
         return HeartbeatData(
             self.client_id,
@@ -140,7 +140,7 @@ class GrpcClients:
             client.seen_ms = self._backend.steady_ms()
         return client
 
-    def peer(self, rpc: Rpc) -> Peer:
+    def peer_of_caller(self, rpc: Rpc) -> Peer:
         """The caller's Peer: the registered client's, which counts as a sign of life, or a new Peer
         for a caller without settings."""
         client = self.get(rpc.client_id)
@@ -167,36 +167,38 @@ class GrpcClients:
             find_group(backend, consumer.group_name)
         else:
             raise RpcRefused(Code.BAD_REQUEST, "settings of no producer and no consumer")
-        merge(backend, settings)
+        merge_settings(backend, settings)
         known = self._clients.get(client_id)
-        is_other = known is not None and known.group != (consumer.group_name if consumer else "")
+        is_other = known is not None and known.group_name != (
+            consumer.group_name if consumer else ""
+        )
         topics = {**({} if known is None or is_other else known.topics), **topics}
         subscribed = consumer.subscription_data_set if consumer is not None else ()
         size = CLIENT_SIZE + 3 * settings.ByteSize() + sum(one.size for one in subscribed)
         size = self._checked_size(known, size, topics)
         if known is not None and is_other:
-            self.drop(known)
+            self.drop_client(known)
             known = None
         client = known or self._add(call, client_id, settings)
         client.link.stream = call
         client.settings, client.consumer = settings, consumer
-        self._resize(client, size, topics)
-        self._beat(client, done)
+        self._resize_client(client, size, topics)
+        self._send_heartbeat(client, done)
         return client
 
-    def heartbeat(self, rpc: Rpc) -> None:
+    def serve_heartbeat(self, rpc: Rpc) -> None:
         """Serve Heartbeat: register the client again with the backend; the call is answered with
         its result. Raises RpcRefused for a client without settings."""
         client = self._registered_client(rpc)
-        self._beat(
+        self._send_heartbeat(
             client, lambda response: rpc.fail_on_error(partial(_answer_if_accepted, rpc, response))
         )
 
-    def terminate(self, rpc: Rpc) -> None:
+    def serve_termination(self, rpc: Rpc) -> None:
         """Serve NotifyClientTermination: drop the client and answer. Raises RpcRefused for a client
         without settings."""
-        self.drop(self._registered_client(rpc))
-        rpc.answer()
+        self.drop_client(self._registered_client(rpc))
+        rpc.answer_call()
 
     def add_producer_topic(self, client_id: str, topic: str) -> None:
         """Add a topic of transactions to a producer, whose settings may not name it yet, and send
@@ -207,8 +209,8 @@ class GrpcClients:
             return
         topics = {**client.topics, topic: None}
         size = self._checked_size(client, client.size - kept_size(*client.topics), topics)
-        self._resize(client, size, topics)
-        self._beat(client, lambda response: None)
+        self._resize_client(client, size, topics)
+        self._send_heartbeat(client, lambda response: None)
 
     def stream_ended(self, client: GrpcClient, call: GrpcCall) -> None:
         """Note that the stream `call` has ended; no-op if the client has a newer stream. The client
@@ -217,14 +219,14 @@ class GrpcClients:
             client.link.stream = None
             client.seen_ms = self._backend.steady_ms()
 
-    def drop(self, client: GrpcClient) -> None:
+    def drop_client(self, client: GrpcClient) -> None:
         """Remove a client from this table and from the broker's tables now, call `on_dropped`, and
         mark its Peer as lost; no-op if it was removed already."""
         if self._clients.get(client.client_id) is not client:
             return
         del self._clients[client.client_id]
         self.size -= client.size
-        self._backend.unregister_client(client.client_id, client.group, client.peer)
+        self._backend.unregister_client(client.client_id, client.group_name, client.peer)
         self.on_dropped(client)
         client.peer.lost()
 
@@ -234,7 +236,7 @@ class GrpcClients:
         while the steps of an earlier tick run."""
         if not self._is_ticking:
             self._is_ticking = True
-            self._backend.work(b"", self._check_clients())
+            self._backend.run_steps(b"", self._check_clients())
 
     def _check_clients(self) -> Steps[None]:
         """Check all clients in steps, and mark the tick as ended."""
@@ -253,9 +255,9 @@ class GrpcClients:
                 client.seen_ms = now_ms
             silent_ms, beaten_ms = now_ms - client.seen_ms, now_ms - client.beat_ms
             if silent_ms > SILENCE_MAX_MS:
-                self.drop(client)
+                self.drop_client(client)
             elif not silent_ms and beaten_ms > BEAT_MS:
-                self._beat(client, lambda response: None)
+                self._send_heartbeat(client, lambda response: None)
             else:
                 continue
             handled += 1
@@ -264,7 +266,7 @@ class GrpcClients:
 
     def _add(self, call: GrpcCall, client_id: str, settings: Any) -> GrpcClient:
         """Make a client with the stream `call`, and add it to the table."""
-        link = TelemetryLink(self._backend, lambda: self.drop(client))
+        link = TelemetryLink(self._backend, lambda: self.drop_client(client))
         link.peer = peer_of(call, link)
         client = GrpcClient(client_id, link.peer, link, settings)
         client.seen_ms = self._backend.steady_ms()
@@ -283,15 +285,15 @@ class GrpcClients:
             raise RpcRefused(Code.TOO_MANY_REQUESTS, text)
         return size
 
-    def _resize(self, client: GrpcClient, size: int, topics: dict[str, None]) -> None:
+    def _resize_client(self, client: GrpcClient, size: int, topics: dict[str, None]) -> None:
         """Set the bytes that count for a client, and its topics, and update the total."""
         self.size += size - client.size
         client.size, client.topics = size, topics
 
-    def _beat(self, client: GrpcClient, done: Callable[[Command | None], None]) -> None:
+    def _send_heartbeat(self, client: GrpcClient, done: Callable[[Command | None], None]) -> None:
         """Send the client's heartbeat to the backend; `done` receives the response."""
         client.beat_ms = self._backend.steady_ms()
-        self._backend.register_client(client.heartbeat(), client.peer, done)
+        self._backend.register_client(client.heartbeat_data(), client.peer, done)
 
     def _registered_client(self, rpc: Rpc) -> GrpcClient:
         """Return the caller's client; raises RpcRefused for a caller without settings."""
@@ -304,4 +306,4 @@ class GrpcClients:
 def _answer_if_accepted(rpc: Rpc, response: Command | None) -> None:
     """Answer OK if the backend's response is SUCCESS; else raises RpcRefused."""
     check_response(response)
-    rpc.answer()
+    rpc.answer_call()

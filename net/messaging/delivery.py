@@ -85,4 +85,4 @@ def _type_of(properties: dict[str, str]) -> MessageType:
 @lru_cache(1_024)
 def _address(packed: bytes) -> str:
     """Return a packed host as `ip:port`."""
-    return hosts.unpack(packed)
+    return hosts.unpack_host(packed)

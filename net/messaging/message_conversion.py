@@ -107,7 +107,7 @@ def _check_system(system: Any, now_ms: int) -> None:
     if system.orphaned_transaction_recovery_duration.seconds > RECOVERY_MAX_S:
         text = f"the recovery duration of a transaction cannot exceed {RECOVERY_MAX_S} s"
         raise RpcRefused(Code.BAD_REQUEST, text)
-    if _ms(system.delivery_timestamp) - now_ms > DELAY_MAX_MS:
+    if _timestamp_ms(system.delivery_timestamp) - now_ms > DELAY_MAX_MS:
         text = f"the max delay time of a message cannot exceed {DELAY_MAX_MS} ms"
         raise RpcRefused(Code.ILLEGAL_DELIVERY_TIME, text)
     if system.HasField("message_group"):
@@ -153,7 +153,7 @@ def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[
     `address` is the client's `ip:port`, used if the message names no host; `now_ms` is epoch time,
     used if the message has no valid time of birth."""
     topic, system = message.topic.name, message.system_properties
-    born_ms = _ms(system.born_timestamp)
+    born_ms = _timestamp_ms(system.born_timestamp)
     if not 0 < born_ms < TIME_MAX_MS:
         born_ms = now_ms
     properties = _record_properties(message, born_ms, address)
@@ -206,7 +206,7 @@ def _record_properties(message: Any, born_ms: int, address: str) -> dict[str, st
         if recovery_s > 0:
             properties[names.CHECK_IMMUNITY_TIME] = str(recovery_s)
     if system.HasField("delivery_timestamp"):
-        properties[names.TIMER_DELIVER_MS] = str(max(1, _ms(system.delivery_timestamp)))
+        properties[names.TIMER_DELIVER_MS] = str(max(1, _timestamp_ms(system.delivery_timestamp)))
     if system.HasField("message_group"):
         properties[names.SHARDING_KEY] = system.message_group
     if system.trace_context:
@@ -219,7 +219,7 @@ def _record_properties(message: Any, born_ms: int, address: str) -> dict[str, st
     return properties
 
 
-def _ms(timestamp: Any) -> int:
+def _timestamp_ms(timestamp: Any) -> int:
     """Return a Timestamp as epoch ms."""
     return int(timestamp.seconds) * 1_000 + int(timestamp.nanos) // 1_000_000
 

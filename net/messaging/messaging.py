@@ -16,7 +16,7 @@ from turbopump.net.messaging.receipts import ReceiptMethods, ReceiptSettling
 from turbopump.net.messaging.receiving import Receiving
 from turbopump.net.messaging.renewals import Renewals
 from turbopump.net.messaging.routes import Routes
-from turbopump.net.messaging.rpc import method
+from turbopump.net.messaging.rpc import unary_rpc
 from turbopump.net.messaging.sending import Sending, check_weight
 from turbopump.net.messaging.telemetry import Telemetry
 from turbopump.net.transport.peer import Timer
@@ -42,27 +42,29 @@ class Messaging:
         """The receipts that are renewed."""
         self.clients.on_dropped = self.renewals.client_dropped
         receipts = ReceiptMethods(
-            backend, settling, self.clients.peer, self.renewals.newest_receipt
+            backend, settling, self.clients.peer_of_caller, self.renewals.newest_receipt
         )
         receiving = Receiving(backend, self.clients, settling, self.renewals)
-        sending = Sending(backend, self.clients.peer, self.clients.add_producer_topic)
+        sending = Sending(backend, self.clients.peer_of_caller, self.clients.add_producer_topic)
         self.methods: dict[str, Method] = {
-            f"{PATH}QueryRoute": method("QueryRoute", routes.query),
-            f"{PATH}QueryAssignment": method("QueryAssignment", routes.assign),
-            f"{PATH}SendMessage": method("SendMessage", sending.send, check_weight),
-            f"{PATH}EndTransaction": method("EndTransaction", sending.end),
-            f"{PATH}RecallMessage": method("RecallMessage", sending.recall),
-            f"{PATH}ReceiveMessage": receiving.method,
-            f"{PATH}AckMessage": method("AckMessage", receipts.ack),
-            f"{PATH}ChangeInvisibleDuration": method("ChangeInvisibleDuration", receipts.change),
-            f"{PATH}ForwardMessageToDeadLetterQueue": method(
-                "ForwardMessageToDeadLetterQueue", receipts.forward
+            f"{PATH}QueryRoute": unary_rpc("QueryRoute", routes.serve_route),
+            f"{PATH}QueryAssignment": unary_rpc("QueryAssignment", routes.serve_assignment),
+            f"{PATH}SendMessage": unary_rpc("SendMessage", sending.send, check_weight),
+            f"{PATH}EndTransaction": unary_rpc("EndTransaction", sending.serve_end_transaction),
+            f"{PATH}RecallMessage": unary_rpc("RecallMessage", sending.serve_recall),
+            f"{PATH}ReceiveMessage": receiving.receive_method,
+            f"{PATH}AckMessage": unary_rpc("AckMessage", receipts.ack),
+            f"{PATH}ChangeInvisibleDuration": unary_rpc(
+                "ChangeInvisibleDuration", receipts.serve_change_invisible
             ),
-            f"{PATH}Heartbeat": method("Heartbeat", self.clients.heartbeat),
-            f"{PATH}NotifyClientTermination": method(
-                "NotifyClientTermination", self.clients.terminate
+            f"{PATH}ForwardMessageToDeadLetterQueue": unary_rpc(
+                "ForwardMessageToDeadLetterQueue", receipts.serve_forward_to_dlq
             ),
-            f"{PATH}Telemetry": Telemetry(backend, self.clients).begin,
+            f"{PATH}Heartbeat": unary_rpc("Heartbeat", self.clients.serve_heartbeat),
+            f"{PATH}NotifyClientTermination": unary_rpc(
+                "NotifyClientTermination", self.clients.serve_termination
+            ),
+            f"{PATH}Telemetry": Telemetry(backend, self.clients).begin_stream,
         }
         """The methods of the service, by path."""
         self._timer: Timer | None = None

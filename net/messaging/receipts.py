@@ -77,7 +77,7 @@ class Receipt:
         """Epoch milliseconds at which the message is delivered again, by the broker's clock."""
         return self.handle.pop_time_ms + self.handle.invisible_ms
 
-    def changed(self, response: Command) -> "Receipt":
+    def with_new_handle(self, response: Command) -> "Receipt":
         """A new receipt with the handle in `response`, a successful one to
         CHANGE_MESSAGE_INVISIBLETIME."""
         found, before = read_header(ChangeInvisibleTimeResponse, response.fields), self.handle
@@ -117,7 +117,7 @@ class ReceiptSettling:
     def __init__(self, backend: RequestBackend) -> None:
         self._backend = backend
 
-    def check(self, receipt: Receipt) -> None:
+    def check_receipt(self, receipt: Receipt) -> None:
         """Raises RpcRefused for a receipt that has expired, or with a broker that is not served
         here."""
         if not self._backend.executes_for(receipt.handle.broker_name):
@@ -125,7 +125,7 @@ class ReceiptSettling:
         if receipt.until_ms <= self._backend.now_ms():
             raise invalid_handle("receipt handle is expired")
 
-    def ack(self, receipt: Receipt, peer: Peer, done: Done) -> None:
+    def ack_message(self, receipt: Receipt, peer: Peer, done: Done) -> None:
         """Acknowledge the message of a receipt, as a client with the Peer `peer`; `done`
         receives (code, text)."""
         handle = receipt.handle
@@ -138,11 +138,11 @@ class ReceiptSettling:
             offset=handle.queue_offset,
         )
         request = new_request(RequestCode.ACK_MESSAGE, header)
-        self._backend.ask(
+        self._backend.execute_request(
             handle.broker_name, request, peer, lambda response: done(*_status_of(response))
         )
 
-    def hide(
+    def hide_message(
         self,
         receipt: Receipt,
         invisible_ms: int,
@@ -169,10 +169,10 @@ class ReceiptSettling:
         def hidden(response: Command | None) -> None:
             code, text = _status_of(response)
             is_done = code is Code.OK and response is not None
-            done(code, text, receipt.changed(response) if is_done and response else receipt)
+            done(code, text, receipt.with_new_handle(response) if is_done and response else receipt)
 
         request = new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        self._backend.ask(handle.broker_name, request, peer, hidden)
+        self._backend.execute_request(handle.broker_name, request, peer, hidden)
 
     def send_to_dlq(self, receipt: Receipt, message_id: str, peer: Peer, done: Done) -> None:
         """Store the message as a dead letter of its group, then acknowledge it; `done` receives the
@@ -193,10 +193,10 @@ class ReceiptSettling:
                 return
             # If the acknowledgement fails, the message is delivered again, but the dead letter is
             # stored.
-            self.ack(receipt, peer, lambda _code, _text: done(code, text))
+            self.ack_message(receipt, peer, lambda _code, _text: done(code, text))
 
         request = new_request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-        self._backend.ask(receipt.handle.broker_name, request, peer, copied)
+        self._backend.execute_request(receipt.handle.broker_name, request, peer, copied)
 
 
 def invalid_handle(text: str) -> RpcRefused:
@@ -279,14 +279,14 @@ class ReceiptMethods:
             for _ in steps:
                 pass
         else:
-            self._backend.work(peer.host, steps)
+            self._backend.run_steps(peer.host, steps)
 
     def _ack_all(
         self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: ResponseEntries
     ) -> Steps[None]:
         """Acknowledge the entries of a request, ACKS_PER_STEP in each step."""
         for number, one in enumerate(rpc.request.entries):
-            self._ack(rpc, group, topic, one, peer, entries.setter(number))
+            self._ack(rpc, group, topic, one, peer, entries.entry_setter(number))
             if number % ACKS_PER_STEP == ACKS_PER_STEP - 1:
                 yield
 
@@ -317,11 +317,11 @@ class ReceiptMethods:
                 done(code, text)
 
             try:
-                self._settling.check(held.receipt)
+                self._settling.check_receipt(held.receipt)
             except RpcRefused as refused:
                 acked(refused.code, refused.text)
                 return
-            self._settling.ack(held.receipt, peer, acked)
+            self._settling.ack_message(held.receipt, peer, acked)
 
         try:
             receipt = read_receipt(group, topic, asked.receipt_handle)
@@ -330,7 +330,7 @@ class ReceiptMethods:
             return
         self._newest(rpc.client_id, asked.message_id, receipt, settle)
 
-    def change(self, rpc: Rpc) -> None:
+    def serve_change_invisible(self, rpc: Rpc) -> None:
         """Serve ChangeInvisibleDuration: the answer has the new handle, which replaces the old one.
         Raises RpcRefused for an invalid time, name or handle."""
         request = rpc.request
@@ -338,31 +338,31 @@ class ReceiptMethods:
         invisible_ms = duration.seconds * 1_000 + duration.nanos // 1_000_000
         check_invisible(invisible_ms, 0)
 
-        def change(held: HeldReceipt) -> None:
-            self._settling.check(held.receipt)
+        def change_invisible(held: HeldReceipt) -> None:
+            self._settling.check_receipt(held.receipt)
 
             def changed(code: Code, text: str, receipt: Receipt) -> None:
                 if code in (Code.OK, Code.INVALID_RECEIPT_HANDLE):
                     held.settled()
-                rpc.fail_on_error(lambda: rpc.answer(code, text, receipt_handle=receipt.text))
+                rpc.fail_on_error(lambda: rpc.answer_call(code, text, receipt_handle=receipt.text))
 
-            self._settling.hide(
+            self._settling.hide_message(
                 held.receipt, invisible_ms, self._peer_of(rpc), changed, suspend=request.suspend
             )
 
-        self._with_newest(rpc, change)
+        self._with_newest(rpc, change_invisible)
 
-    def forward(self, rpc: Rpc) -> None:
+    def serve_forward_to_dlq(self, rpc: Rpc) -> None:
         """Serve ForwardMessageToDeadLetterQueue: store the message as a dead letter and acknowledge
         it. Raises RpcRefused for an invalid name or handle."""
 
         def send_to_dlq(held: HeldReceipt) -> None:
-            self._settling.check(held.receipt)
+            self._settling.check_receipt(held.receipt)
 
             def sent(code: Code, text: str) -> None:
                 if code is Code.OK:
                     held.settled()
-                rpc.fail_on_error(lambda: rpc.answer(code, text))
+                rpc.fail_on_error(lambda: rpc.answer_call(code, text))
 
             self._settling.send_to_dlq(
                 held.receipt, rpc.request.message_id, self._peer_of(rpc), sent

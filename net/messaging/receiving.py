@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.engine.types import LogOffset, QueueOffset
-from turbopump.net.grpc.call import GrpcCall, Method, unary
+from turbopump.net.grpc.call import GrpcCall, Method, unary_method
 from turbopump.net.grpc.codes import Code
-from turbopump.net.grpc.framing import framed
+from turbopump.net.grpc.framing import frame_message
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.backend import ANY_QUEUE, PopRequest, RequestBackend
@@ -30,7 +30,7 @@ from turbopump.net.messaging.rpc import (
     client_id_of,
     code_of,
     group_of,
-    parsed,
+    parse_message,
     status,
     topic_of,
 )
@@ -66,7 +66,7 @@ _FROM_END: Final = 1
 
 _Request: Final = message_class("ReceiveMessageRequest")
 _Response: Final = message_class("ReceiveMessageResponse")
-_FOUND: Final = framed(_Response(status=status(Code.OK, "OK")).SerializeToString())
+_FOUND: Final = frame_message(_Response(status=status(Code.OK, "OK")).SerializeToString())
 _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
 
 
@@ -98,18 +98,18 @@ class Receiving:
         self._renewals = renewals
 
     @property
-    def method(self) -> Method:
+    def receive_method(self) -> Method:
         """The unary Method ReceiveMessage, for the service's table: it answers with a status, the
         messages and the time of delivery."""
-        return unary(self._serve)
+        return unary_method(self._serve_call)
 
-    def _serve(self, call: GrpcCall, data: bytes) -> None:
+    def _serve_call(self, call: GrpcCall, data: bytes) -> None:
         """Check the names of a call, and serve it once the backend has resolved them."""
         try:
-            client_id, request = client_id_of(call), parsed(_Request, data)
+            client_id, request = client_id_of(call), parse_message(_Request, data)
             name, group = topic_of(request.message_queue.topic), group_of(request.group)
         except RpcRefused as refused:
-            self._end(call, refused.code, refused.text)
+            self._end_call(call, refused.code, refused.text)
             return
         work = partial(self._receive_resolved, call, client_id, request)
         self._backend.resolve_names([name], [group], work)
@@ -121,9 +121,9 @@ class Receiving:
         try:
             self._receive(call, client_id, request)
         except RpcRefused as refused:
-            self._end(call, refused.code, refused.text)
+            self._end_call(call, refused.code, refused.text)
         except Exception:
-            self._failed(call)
+            self._fail_call(call)
 
     def _receive(self, call: GrpcCall, client_id: str, request: Any) -> None:
         """Answer with the available messages, or pop by a request. Raises RpcRefused."""
@@ -147,7 +147,7 @@ class Receiving:
             call, client_id, take, broker_name
         ):
             receive = _Receive(call, client_id, take, broker_name, peer_of(call, NoLink(backend)))
-            self._pop(receive, request, poll_ms, now_ms)
+            self._send_pop(receive, request, poll_ms, now_ms)
 
     def _answer_available(
         self, call: GrpcCall, client_id: str, take: PopRequest, broker_name: str
@@ -157,7 +157,7 @@ class Receiving:
         taken = None if call.is_clogged else self._backend.pop_available(take)
         if taken is None:
             return False
-        call.answer_framed(_FOUND + taken.framed + framed(self._delivery_time()))
+        call.answer_framed(_FOUND + taken.framed + frame_message(self._delivery_time()))
         if taken.rows and self._clients.get(client_id) is not None:
             for message_id, start, queue_id, queue_offset, log_offset in taken.rows:
                 handle = PopHandle(
@@ -171,10 +171,10 @@ class Receiving:
                     QueueOffset(queue_offset),
                 )
                 receipt = Receipt(take.group.group_name, take.topic, handle, LogOffset(log_offset))
-                self._renewals.add(client_id, message_id.decode(), receipt)
+                self._renewals.begin_renewing(client_id, message_id.decode(), receipt)
         return True
 
-    def _pop(self, receive: _Receive, request: Any, poll_ms: int, now_ms: int) -> None:
+    def _send_pop(self, receive: _Receive, request: Any, poll_ms: int, now_ms: int) -> None:
         """Send a pop request that waits up to `poll_ms` for messages; its response answers the
         call."""
         take = receive.wish
@@ -196,8 +196,11 @@ class Receiving:
             attempt_id=request.attempt_id[:64] or None,
         )
         receive.call.on_closed = receive.peer.lost
-        asked, done = new_request(RequestCode.POP_MESSAGE, header), partial(self._answered, receive)
-        self._backend.ask(receive.broker_name, asked, receive.peer, done, poll_ms)
+        asked, done = (
+            new_request(RequestCode.POP_MESSAGE, header),
+            partial(self._on_popped, receive),
+        )
+        self._backend.execute_request(receive.broker_name, asked, receive.peer, done, poll_ms)
 
     def _poll_ms(self, call: GrpcCall, client_id: str, request: Any) -> int:
         """Time to wait for messages, in ms; raises RpcRefused if the deadline leaves none."""
@@ -220,21 +223,21 @@ class Receiving:
             raise RpcRefused(Code.BAD_REQUEST if is_old else Code.ILLEGAL_POLLING_TIME, text)
         return left_ms - RESERVE_MS
 
-    def _answered(self, receive: _Receive, response: Command | None) -> None:
+    def _on_popped(self, receive: _Receive, response: Command | None) -> None:
         """Answer the call by the response to its pop request."""
         try:
             if response is not None and response.code == ResponseCode.SUCCESS:
                 self._answer_popped(receive, response)
             elif response is not None and response.code in _NOTHING:
-                self._end(receive.call, Code.MESSAGE_NOT_FOUND, "no new message")
+                self._end_call(receive.call, Code.MESSAGE_NOT_FOUND, "no new message")
             elif response is not None and response.code == ResponseCode.POLLING_FULL:
-                self._end(receive.call, Code.TOO_MANY_REQUESTS, "polling full")
+                self._end_call(receive.call, Code.TOO_MANY_REQUESTS, "polling full")
             else:
-                self._end(receive.call, *code_of(response))
+                self._end_call(receive.call, *code_of(response))
         except Exception:
-            self._failed(receive.call)
+            self._fail_call(receive.call)
 
-    def _failed(self, call: GrpcCall) -> None:
+    def _fail_call(self, call: GrpcCall) -> None:
         """Log the current exception and end the call with INTERNAL."""
         logger.exception("a receive of %s failed", call.address)
         text = "the call failed, see the server's log"
@@ -248,31 +251,31 @@ class Receiving:
         is_lost = call.has_ended or call.is_clogged
         for view, receipt, attempt in _each_popped(receive, response):
             if is_lost:
-                self._settling.hide(receipt, 0, receive.peer, _ignore_hidden, suspend=True)
+                self._settling.hide_message(receipt, 0, receive.peer, _ignore_hidden, suspend=True)
             elif not _is_wanted(receive.wish.subscription, view):
-                self._settling.ack(receipt, receive.peer, _ignore_settled)
+                self._settling.ack_message(receipt, receive.peer, _ignore_settled)
             elif attempt > receive.wish.attempts_max:
                 self._settling.send_to_dlq(receipt, view.message_id, receive.peer, _ignore_settled)
             else:
                 wanted.append((view, receipt, attempt))
         if is_lost:
-            self._end(call, Code.TOO_MANY_REQUESTS, "earlier answers were not taken yet")
+            self._end_call(call, Code.TOO_MANY_REQUESTS, "earlier answers were not taken yet")
         elif not wanted:
-            self._end(call, Code.MESSAGE_NOT_FOUND, "no match message")
+            self._end_call(call, Code.MESSAGE_NOT_FOUND, "no match message")
         else:
             made = [
                 _Response(message=message_of(view, receipt.text, attempt)).SerializeToString()
                 for view, receipt, attempt in wanted
             ]
-            self._end(call, Code.OK, "OK", *made)
+            self._end_call(call, Code.OK, "OK", *made)
             if receive.wish.with_rows and self._clients.get(receive.client_id) is not None:
                 for view, receipt, _attempt in wanted:
-                    self._renewals.add(receive.client_id, view.message_id, receipt)
+                    self._renewals.begin_renewing(receive.client_id, view.message_id, receipt)
 
-    def _end(self, call: GrpcCall, code: Code, text: str, *messages: bytes) -> None:
+    def _end_call(self, call: GrpcCall, code: Code, text: str, *messages: bytes) -> None:
         """Answer a call: its status, the messages, the time of delivery."""
         head = _Response(status=status(code, text))
-        call.answer(head.SerializeToString(), *messages, self._delivery_time())
+        call.answer_with(head.SerializeToString(), *messages, self._delivery_time())
 
     def _delivery_time(self) -> bytes:
         """Return the encoded response with the time of delivery, now."""

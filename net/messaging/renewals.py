@@ -93,7 +93,7 @@ class Renewals:
         self.count = self._size = 0
         """Number of renewed receipts of all clients."""
 
-    def add(self, client_id: str, message_id: str, receipt: Receipt) -> None:
+    def begin_renewing(self, client_id: str, message_id: str, receipt: Receipt) -> None:
         """Begin to renew a message that was delivered to a push consumer now. No-op if it is
         renewed already or RENEWED_SIZE_MAX is reached."""
         first = receipt.text
@@ -107,7 +107,7 @@ class Renewals:
         entries[message_id, first] = one
         self.count += 1
         self._size += size
-        self._schedule(one)
+        self._schedule_next(one)
 
     def is_renewed(self, client_id: str) -> bool:
         """Whether any receipt of the client with this id is renewed."""
@@ -131,7 +131,7 @@ class Renewals:
         renewed = one
 
         def hand_out() -> None:
-            found(HeldReceipt(renewed.receipt, lambda: self._forget(renewed)))
+            found(HeldReceipt(renewed.receipt, lambda: self._stop_renewing(renewed)))
 
         if renewed.waiting is None:
             hand_out()
@@ -149,7 +149,7 @@ class Renewals:
         for one in left:
             one.is_settled = True
             self._size -= one.size
-        self._backend.work(self._peer.host, self._make_visible([one.receipt for one in left]))
+        self._backend.run_steps(self._peer.host, self._make_visible([one.receipt for one in left]))
 
     def tick(self) -> None:
         """Begin to renew the receipts whose time ends within AHEAD_MS, in later steps; to be called
@@ -160,25 +160,25 @@ class Renewals:
             if not one.is_settled:
                 due.append(one)
         if due:
-            self._backend.work(self._peer.host, self._renew_all(due))
+            self._backend.run_steps(self._peer.host, self._renew_all(due))
 
     def _renew_all(self, due: list[_Renewed]) -> Steps[None]:
         """Renew the due receipts, OF_STEP in each step."""
         for number, one in enumerate(due, 1):
             if not one.is_settled:
-                self._renew(one)
+                self._send_renewal(one)
             if number % OF_STEP == 0:
                 yield
 
-    def _renew(self, one: _Renewed) -> None:
+    def _send_renewal(self, one: _Renewed) -> None:
         """Send the renewal of a receipt, or stop renewing if its time has ended or it is too
         old."""
         now_ms = self._backend.now_ms()
         if one.receipt.until_ms <= now_ms:
-            self._forget(one)  # too late: another consumer may have it
+            self._stop_renewing(one)  # too late: another consumer may have it
             return
         if now_ms - one.since_ms > TOTAL_MAX_MS:
-            self._give_up(one)
+            self._stop_if_too_old(one)
             return
         one.waiting = []
 
@@ -194,34 +194,34 @@ class Renewals:
             if one.is_settled:
                 return
             if code is Code.INVALID_RECEIPT_HANDLE or one.failures > FAILURES_MAX:
-                self._forget(one)
+                self._stop_renewing(one)
             else:
-                self._schedule(one)
+                self._schedule_next(one)
 
         step_ms = STEPS_MS[min(one.count, len(STEPS_MS) - 1)]
-        self._settling.hide(one.receipt, step_ms, self._peer, renewed, suspend=True)
+        self._settling.hide_message(one.receipt, step_ms, self._peer, renewed, suspend=True)
 
-    def _give_up(self, one: _Renewed) -> None:
+    def _stop_if_too_old(self, one: _Renewed) -> None:
         """Stop renewing a receipt that is too old; the message is delivered again after the
         group's retry delay."""
         try:
-            group = self._backend.group(one.receipt.group)
+            group = self._backend.group_config(one.receipt.group)
         except RpcRefused:
             group = None  # its configuration is not known
         delay_ms = BACK_MS if group is None else retry_delay_ms(group, 1)
-        self._forget(one)
-        self._settling.hide(one.receipt, delay_ms, self._peer, _ignore_result)
+        self._stop_renewing(one)
+        self._settling.hide_message(one.receipt, delay_ms, self._peer, _ignore_result)
 
     def _make_visible(self, receipts: list[Receipt]) -> Steps[None]:
         """Hide each message for only BACK_MS more, in steps."""
         now_ms = self._backend.now_ms()
         for number, receipt in enumerate(receipts, 1):
             if receipt.until_ms > now_ms:
-                self._settling.hide(receipt, BACK_MS, self._peer, _ignore_result)
+                self._settling.hide_message(receipt, BACK_MS, self._peer, _ignore_result)
             if number % OF_STEP == 0:
                 yield
 
-    def _schedule(self, one: _Renewed) -> None:
+    def _schedule_next(self, one: _Renewed) -> None:
         """Schedule the next renewal of a receipt by the end of its hidden time."""
         self._numbered += 1
         heapq.heappush(self._due, (one.receipt.until_ms, self._numbered, one))
@@ -229,7 +229,7 @@ class Renewals:
             self._due = [entry for entry in self._due if not entry[2].is_settled]
             heapq.heapify(self._due)
 
-    def _forget(self, one: _Renewed) -> None:
+    def _stop_renewing(self, one: _Renewed) -> None:
         """Stop renewing a receipt; no-op if that was done already."""
         if one.is_settled:
             return

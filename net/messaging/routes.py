@@ -18,7 +18,7 @@ from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.backend import ANY_QUEUE, RequestBackend
 from turbopump.net.messaging.rpc import Rpc, RpcRefused, check_not_system, group_of, topic_of
 from turbopump.net.transport.fair_scheduler import Steps
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED, TopicConfig
 
 QUEUES_PER_STEP: Final = 256
@@ -46,14 +46,14 @@ class Routes:
         self._backend = backend
         self._endpoints = endpoints
 
-    def query(self, rpc: Rpc) -> None:
+    def serve_route(self, rpc: Rpc) -> None:
         """Serve QueryRoute: answer with all queues of a topic, by broker and then by id, once the
         topic is resolved. Raises RpcRefused for an invalid name or a system topic."""
         name = topic_of(rpc.request.topic)
         check_not_system(self._backend, name)
-        rpc.when_resolved(self._backend, [name], [], lambda: self._query(rpc, name))
+        rpc.when_resolved(self._backend, [name], [], lambda: self._answer_route(rpc, name))
 
-    def _query(self, rpc: Rpc, name: str) -> None:
+    def _answer_route(self, rpc: Rpc, name: str) -> None:
         """Answer with the queues of the resolved topic `name`. Raises RpcRefused."""
 
         def queue(one: tuple[Any, tuple[MessageType, ...], int, Permission]) -> Any:
@@ -67,30 +67,32 @@ class Routes:
 
         queues = [
             (broker, types, queue_id, permission)
-            for broker, topic in self._brokers(rpc, name)
+            for broker, topic in self._brokers_of_topic(rpc, name)
             for types in (accepted_types(topic),)
-            for queue_id, permission in _queues(topic)
+            for queue_id, permission in _queue_permissions(topic)
         ]
-        self._answer(rpc, "message_queues", queues, queue)
+        self._answer_in_steps(rpc, "message_queues", queues, queue)
 
-    def assign(self, rpc: Rpc) -> None:
+    def serve_assignment(self, rpc: Rpc) -> None:
         """Serve QueryAssignment once topic and group are resolved: every member gets all readable
         queues, because pops divide the messages; a group that is not in order gets ANY_QUEUE of
         each broker. Raises RpcRefused for an invalid name."""
         name, group = topic_of(rpc.request.topic), group_of(rpc.request.group)
-        rpc.when_resolved(self._backend, [name], [group], lambda: self._assign(rpc, name, group))
+        rpc.when_resolved(
+            self._backend, [name], [group], lambda: self._answer_assignment(rpc, name, group)
+        )
 
-    def _assign(self, rpc: Rpc, name: str, group_name: str) -> None:
+    def _answer_assignment(self, rpc: Rpc, name: str, group_name: str) -> None:
         """Answer with the assignments of a resolved topic and group. Raises RpcRefused without a
         readable queue."""
         readable = [
             (broker, topic)
-            for broker, topic in self._brokers(rpc, name)
+            for broker, topic in self._brokers_of_topic(rpc, name)
             if topic.is_readable and topic.read_queue_nums > 0
         ]
         if not readable:
             raise RpcRefused(Code.FORBIDDEN, "no readable queue")
-        group = self._backend.group(group_name)
+        group = self._backend.group_config(group_name)
         in_order = group is not None and group.consume_message_orderly
 
         def assignment(one: tuple[Any, TopicConfig, int]) -> Any:
@@ -106,9 +108,11 @@ class Routes:
             for broker, topic in readable
             for queue_id in (range(topic.read_queue_nums) if in_order else (ANY_QUEUE,))
         ]
-        self._answer(rpc, "assignments", assigned, assignment)
+        self._answer_in_steps(rpc, "assignments", assigned, assignment)
 
-    def _answer(self, rpc: Rpc, field: str, items: Sequence[T], make: Callable[[T], Any]) -> None:
+    def _answer_in_steps(
+        self, rpc: Rpc, field: str, items: Sequence[T], make: Callable[[T], Any]
+    ) -> None:
         """Answer with `make(item)` for each of `items` in the response's field `field`, in steps
         if there are many."""
 
@@ -119,15 +123,15 @@ class Routes:
                 if number % QUEUES_PER_STEP == 0:
                     yield
             fields: dict[str, Any] = {field: made}
-            rpc.answer(**fields)
+            rpc.answer_call(**fields)
 
         if len(items) < QUEUES_PER_STEP:
             for _ in steps():
                 pass
         else:
-            self._backend.work(rpc.call.host, steps())
+            self._backend.run_steps(rpc.call.packed_host, steps())
 
-    def _brokers(self, rpc: Rpc, name: str) -> Iterator[tuple[Any, TopicConfig]]:
+    def _brokers_of_topic(self, rpc: Rpc, name: str) -> Iterator[tuple[Any, TopicConfig]]:
         """Yield (the message Broker, its configuration of the topic) for each broker of a topic."""
         endpoints = self._endpoints(rpc.request)
         for broker_name, topic in self._backend.topics_of(name).items():
@@ -137,7 +141,7 @@ class Routes:
 
 def endpoints_at(address: str) -> Any:
     """The message Endpoints of a `host:port`. Raises ValueError for another text."""
-    host, port = split(address)
+    host, port = split_host_port(address)
     return _Endpoints(scheme=scheme_of(host), addresses=[{"host": host, "port": port}])
 
 
@@ -165,7 +169,7 @@ def accepted_types(topic: TopicConfig) -> tuple[MessageType, ...]:
     return (MessageType[name] if name in MessageType.__members__ else unknown,)
 
 
-def _queues(topic: TopicConfig) -> list[tuple[int, Permission]]:
+def _queue_permissions(topic: TopicConfig) -> list[tuple[int, Permission]]:
     """Return (queue id, the client's permission) for each queue of a topic."""
     reads = topic.read_queue_nums if topic.is_readable else 0
     writes = topic.write_queue_nums if topic.is_writable else 0
@@ -173,12 +177,12 @@ def _queues(topic: TopicConfig) -> list[tuple[int, Permission]]:
         most = max(1, topic.read_queue_nums, topic.write_queue_nums)
         return [(queue_id, Permission.NONE) for queue_id in range(most)]
     return [
-        (queue_id, _permission(queue_id < reads, queue_id < writes))
+        (queue_id, _permission_of(queue_id < reads, queue_id < writes))
         for queue_id in range(max(reads, writes))
     ]
 
 
-def _permission(reads: bool, writes: bool) -> Permission:
+def _permission_of(reads: bool, writes: bool) -> Permission:
     if reads and writes:
         return Permission.READ_WRITE
     return Permission.READ if reads else Permission.WRITE

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from turbopump.net.grpc.call import GrpcCall, Method, unary
+from turbopump.net.grpc.call import GrpcCall, Method, unary_method
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
@@ -71,15 +71,17 @@ class Rpc:
         self._size = size
         self._answers = responses
 
-    def answer(self, code: Code = Code.OK, text: str = "OK", **fields: Any) -> None:
+    def answer_call(self, code: Code = Code.OK, text: str = "OK", **fields: Any) -> None:
         """End the call now with a response of this status and these fields; no-op if it has
         ended."""
-        self.call.answer(self._answers(status=status(code, text), **fields).SerializeToString())
+        self.call.answer_with(
+            self._answers(status=status(code, text), **fields).SerializeToString()
+        )
 
-    def refuse(self, refused: RpcRefused) -> None:
+    def refuse_call(self, refused: RpcRefused) -> None:
         """End the call now with the status of `refused` and no other field; no-op if it has
         ended."""
-        self.answer(refused.code, refused.text)
+        self.answer_call(refused.code, refused.text)
 
     def fail_on_error(self, work: Callable[[], None]) -> None:
         """Run `work` now, a later part of the call; never raises. RpcRefused ends the call with its
@@ -87,7 +89,7 @@ class Rpc:
         try:
             work()
         except RpcRefused as refused:
-            self.refuse(refused)
+            self.refuse_call(refused)
         except Exception:
             logger.exception("a call of %s to %s failed", self.call.address, self.call.path)
             self.call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
@@ -102,11 +104,11 @@ class Rpc:
         """Run `work`, as `fail_on_error` does, once the backend can answer for these topics and
         groups: now or later, but not if the call has ended by then."""
 
-        def go_on() -> None:
+        def serve_resolved() -> None:
             if not self.call.has_ended:
                 self.fail_on_error(work)
 
-        backend.resolve_names(topics, groups, go_on, self._size)
+        backend.resolve_names(topics, groups, serve_resolved, self._size)
 
 
 class ResponseEntries:
@@ -119,29 +121,29 @@ class ResponseEntries:
         self._entries: list[Any] = [None] * count
         self._left = count
 
-    def setter(self, number: int) -> Callable[[Any], None]:
+    def entry_setter(self, number: int) -> Callable[[Any], None]:
         """The callback that sets the entry at index `number`; it must be called once, and may
         answer the call."""
 
-        def take(entry: Any) -> None:
+        def set_entry(entry: Any) -> None:
             self._entries[number] = entry
             self._left -= 1
             if self._left == 0:
-                self._rpc.fail_on_error(self._answer)
+                self._rpc.fail_on_error(self._answer_call)
 
-        return take
+        return set_entry
 
-    def _answer(self) -> None:
+    def _answer_call(self) -> None:
         """Answer the call with all entries and their common status."""
         codes = {entry.status.code: entry.status.message for entry in self._entries}
         if len(codes) == 1:
             code, text = codes.popitem()
-            self._rpc.answer(Code(code), text, entries=self._entries)
+            self._rpc.answer_call(Code(code), text, entries=self._entries)
         else:
-            self._rpc.answer(Code.MULTIPLE_RESULTS, "see the entries", entries=self._entries)
+            self._rpc.answer_call(Code.MULTIPLE_RESULTS, "see the entries", entries=self._entries)
 
 
-def method(
+def unary_rpc(
     name: str, serve: Callable[[Rpc], None], check: Callable[[bytes], None] | None = None
 ) -> Method:
     """The unary Method whose messages are `name` + Request and `name` + Response. `serve` answers
@@ -156,15 +158,15 @@ def method(
             rpc.client_id = client_id_of(call)
             if check is not None:
                 check(data)
-            rpc.request = parsed(requests, data, REQUEST_MAX if check is None else len(data))
+            rpc.request = parse_message(requests, data, REQUEST_MAX if check is None else len(data))
             serve(rpc)
         except RpcRefused as refused:
-            rpc.refuse(refused)
+            rpc.refuse_call(refused)
 
-    return unary(begin)
+    return unary_method(begin)
 
 
-def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
+def parse_message(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
     """Parse `data` as a message of the protobuf class `messages`. Raises GrpcError:
     RESOURCE_EXHAUSTED for more than `most` bytes, INTERNAL for bytes that are no such message."""
     if len(data) > most:

@@ -112,7 +112,7 @@ class Sending:
         for message in messages:
             system = message.system_properties
             group = system.message_group if system.HasField("message_group") else None
-            broker_name, queue_id = backend.choose(name, group)
+            broker_name, queue_id = backend.choose_queue(name, group)
             fields = send_fields(message, queue_id, rpc.call.address, now_ms)
             body = stored_body(message, body_max)
             request = new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields)
@@ -123,7 +123,7 @@ class Sending:
             for _ in steps:
                 pass
         else:
-            self._backend.work(peer.host, steps)
+            self._backend.run_steps(peer.host, steps)
 
     def _send_all(
         self, rpc: Rpc, requests: list[tuple[str, Command]], peer: Peer, entries: ResponseEntries
@@ -131,13 +131,16 @@ class Sending:
         """Send the requests, (broker name, request) of each message, MESSAGES_PER_STEP in each
         step; each response sets the message's entry."""
         for number, (broker_name, request) in enumerate(requests):
-            system, take = rpc.request.messages[number].system_properties, entries.setter(number)
-            done = partial(_stored, broker_name, system, take)
-            self._backend.ask(broker_name, request, peer, done)
+            system, take = (
+                rpc.request.messages[number].system_properties,
+                entries.entry_setter(number),
+            )
+            done = partial(_pass_result, broker_name, system, take)
+            self._backend.execute_request(broker_name, request, peer, done)
             if number % MESSAGES_PER_STEP == MESSAGES_PER_STEP - 1:
                 yield
 
-    def end(self, rpc: Rpc) -> None:
+    def serve_end_transaction(self, rpc: Rpc) -> None:
         """Serve EndTransaction. Unlike in RocketMQ, the answer waits until the end is safely
         stored; a producer that does not know yet is answered OK. Raises RpcRefused for an invalid
         name or id."""
@@ -150,7 +153,7 @@ class Sending:
         }
         flag = flags.get(request.resolution)
         if flag is None:
-            rpc.answer()  # the producer does not know yet
+            rpc.answer_call()  # the producer does not know yet
             return
         header = EndTransactionRequest(
             producer_group=topic,
@@ -165,24 +168,24 @@ class Sending:
         )
         asked = new_request(RequestCode.END_TRANSACTION, header)
 
-        def end() -> None:
+        def end_transaction() -> None:
             if not self._backend.executes_for(place.broker_name):
                 text = "the transaction is another broker's"
                 raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
             peer = self._peer_of(rpc)
-            self._backend.ask(
+            self._backend.execute_request(
                 place.broker_name, asked, peer, lambda response: _answer_status(rpc, response)
             )
 
-        rpc.when_resolved(self._backend, [topic], [], end)
+        rpc.when_resolved(self._backend, [topic], [], end_transaction)
 
-    def recall(self, rpc: Rpc) -> None:
+    def serve_recall(self, rpc: Rpc) -> None:
         """Serve RecallMessage: once the topic is resolved, recall a delayed message by its handle,
         and answer with its message id. Raises RpcRefused for an invalid name."""
         name = topic_of(rpc.request.topic)
-        rpc.when_resolved(self._backend, [name], [], lambda: self._recall(rpc, name))
+        rpc.when_resolved(self._backend, [name], [], lambda: self._recall_message(rpc, name))
 
-    def _recall(self, rpc: Rpc, name: str) -> None:
+    def _recall_message(self, rpc: Rpc, name: str) -> None:
         """Recall a delayed message of the resolved topic `name`. Raises RpcRefused."""
         topics, text = self._backend.topics_of(name), rpc.request.recall_handle
         if type_of(next(iter(topics.values()))) not in (MessageType.DELAY.name, MIXED):
@@ -198,20 +201,20 @@ class Sending:
 
         def done(response: Command | None) -> None:
             rpc.fail_on_error(
-                lambda: rpc.answer(message_id=check_response(response).fields["msgId"])
+                lambda: rpc.answer_call(message_id=check_response(response).fields["msgId"])
             )
 
-        self._backend.ask(broker_name, asked, self._peer_of(rpc), done)
+        self._backend.execute_request(broker_name, asked, self._peer_of(rpc), done)
 
 
-def _stored(
+def _pass_result(
     broker_name: str, system: Any, take: Callable[[Any], None], response: Command | None
 ) -> None:
     """Pass the result entry of a message to `take`, by the response to its send."""
-    take(_entry(broker_name, system, response))
+    take(_result_entry(broker_name, system, response))
 
 
-def _entry(broker_name: str, system: Any, response: Command | None) -> Any:
+def _result_entry(broker_name: str, system: Any, response: Command | None) -> Any:
     """Return the result entry of a message by the response to its send; `system` is the
     message's SystemProperties."""
     code, text = code_of(response)
@@ -266,7 +269,7 @@ def read_transaction_id(text: str) -> HalfPlace:
 
 def _answer_status(rpc: Rpc, response: Command | None) -> None:
     """Answer a call with the status of a handler's response."""
-    rpc.fail_on_error(lambda: rpc.answer(*code_of(response)))
+    rpc.fail_on_error(lambda: rpc.answer_call(*code_of(response)))
 
 
 def check_weight(data: bytes) -> None:

@@ -100,13 +100,13 @@ def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionDat
 def find_group(backend: RequestBackend, name: str) -> SubscriptionGroupConfig:
     """The configuration of a group, which is created now if groups are created automatically.
     Raises RpcRefused if it does not exist, or its existence is not known."""
-    group = backend.group(name)
+    group = backend.group_config(name)
     if group is None:
         raise RpcRefused(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
     return group
 
 
-def merge(backend: RequestBackend, settings: Any) -> None:
+def merge_settings(backend: RequestBackend, settings: Any) -> None:
     """Change a client's Settings in place: put the server's own figures into them. Raises
     RpcRefused if a consumer's group does not exist, or is not known."""
     settings.metric.on = False
@@ -137,12 +137,12 @@ def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:
     if stored.get("type") == "EXPONENTIAL":
         given = stored.get("exponentialRetryPolicy")
         given = given if isinstance(given, dict) else {}
-        figures = [_time(given.get(name)) or default for name, default in EXPONENTIAL.items()]
+        figures = [_time_ms(given.get(name)) or default for name, default in EXPONENTIAL.items()]
         _set_exponential(policy, *figures)
         return
     given = stored.get("customizedRetryPolicy")
     steps = given.get("next") if isinstance(given, dict) else None
-    steps_ms = [_time(one) for one in steps[:_STEPS_MAX]] if isinstance(steps, list) else []
+    steps_ms = [_time_ms(one) for one in steps[:_STEPS_MAX]] if isinstance(steps, list) else []
     _set_steps(policy, steps_ms if steps_ms and all(steps_ms) else [one * 1_000 for one in RETRY_S])
 
 
@@ -161,7 +161,7 @@ def retry_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
     return int(min(delay_s, longest_s)) * 1_000
 
 
-def _time(value: Any) -> int:
+def _time_ms(value: Any) -> int:
     """Return a time in ms, as a JSON value, as an int; 0 for an invalid value."""
     return value if type(value) is int and 0 < value < _TIME_MAX_MS else 0
 

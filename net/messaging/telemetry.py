@@ -19,7 +19,13 @@ from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.backend import RequestBackend
 from turbopump.net.messaging.clients import GrpcClient, GrpcClients
-from turbopump.net.messaging.rpc import RpcRefused, check_response, client_id_of, parsed, status
+from turbopump.net.messaging.rpc import (
+    RpcRefused,
+    check_response,
+    client_id_of,
+    parse_message,
+    status,
+)
 from turbopump.net.messaging.settings import names_in_settings
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire.command import Command
@@ -45,13 +51,13 @@ class Telemetry:
         self._backend = backend
         self._clients = clients
 
-    def begin(self, call: GrpcCall) -> None:
+    def begin_stream(self, call: GrpcCall) -> None:
         """Serve Telemetry: set the callbacks of a new stream. Raises GrpcError without a valid
         client id."""
         try:
             stream = _Stream(self._backend, self._clients, call, client_id_of(call))
         except RpcRefused as refused:
-            raise _failure(refused) from None
+            raise _to_grpc_error(refused) from None
         call.on_message, call.on_end, call.on_closed = (
             stream.on_command,
             stream.on_half_end,
@@ -83,9 +89,9 @@ class _Stream:
             text = f"over {WAITING_MAX} commands at once"
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
         if len(self._waiting) == 1:
-            self._backend.work(self._call.host, self._go_on())
+            self._backend.run_steps(self._call.packed_host, self._handle_settings())
 
-    def _go_on(self) -> Steps[None]:
+    def _handle_settings(self) -> Steps[None]:
         """Handle the waiting commands, one in each step; an error ends the stream."""
         while self._waiting and not self._call.has_ended:
             try:
@@ -101,27 +107,27 @@ class _Stream:
 
     def _on_command(self, data: bytes) -> None:
         """Handle a command: settings, or a client's answer to a command. Raises GrpcError."""
-        command = parsed(_TelemetryCommand, data, COMMAND_MAX)
+        command = parse_message(_TelemetryCommand, data, COMMAND_MAX)
         kind = command.WhichOneof("kind")
         if kind == "settings":
             settings = command.settings
             try:
                 topics, groups = names_in_settings(settings)
             except RpcRefused as refused:
-                raise _failure(refused) from None
+                raise _to_grpc_error(refused) from None
             self._backend.resolve_names(topics, groups, partial(self._register, settings))
         elif kind in _RESPONSES and self._client is not None:
-            self._client.link.answered(command)
+            self._client.link.on_answer(command)
 
     def _register(self, settings: Any) -> None:
         """Register the client with `settings`, whose topics and groups are resolved."""
         if self._call.has_ended:
             return
         try:
-            done = partial(self._registered, settings)
+            done = partial(self._on_registered, settings)
             self._client = self._clients.register(self._call, self._client_id, settings, done)
         except RpcRefused as refused:
-            self._call.fail(_failure(refused))
+            self._call.fail(_to_grpc_error(refused))
         except Exception:
             logger.exception("settings of %s failed", self._call.address)
             text = "the stream failed, see the server's log"
@@ -130,34 +136,34 @@ class _Stream:
     def on_half_end(self) -> None:
         """Handle the end of the client's half: the stream ends after the commands that wait."""
         if self._waiting:
-            self._backend.work(self._call.host, self._end_after_waiting())
+            self._backend.run_steps(self._call.packed_host, self._end_after_waiting())
         else:
-            self._call.answer()
+            self._call.answer_with()
 
     def _end_after_waiting(self) -> Steps[None]:
         """Answer the stream with its end, once no command waits."""
         while self._waiting and not self._call.has_ended:
             yield
-        self._call.answer()
+        self._call.answer_with()
 
     def on_end(self) -> None:
         """Detach the ended stream from the client, whatever ended it."""
         if self._client is not None:
             self._clients.stream_ended(self._client, self._call)
 
-    def _registered(self, settings: Any, response: Command | None) -> None:
+    def _on_registered(self, settings: Any, response: Command | None) -> None:
         """Send the merged settings to the client, or end the stream if the heartbeat was
         refused."""
         try:
             check_response(response)
         except RpcRefused as refused:
-            self._call.fail(_failure(refused))
+            self._call.fail(_to_grpc_error(refused))
             return
         command = _TelemetryCommand(status=status(Code.OK, "OK"), settings=settings)
         self._call.send(command.SerializeToString())
 
 
-def _failure(refused: RpcRefused) -> GrpcError:
+def _to_grpc_error(refused: RpcRefused) -> GrpcError:
     """Convert a refusal to an error: a refused stream has no status and ends with an error."""
     of_client = Code.BAD_REQUEST <= refused.code < Code.INTERNAL_ERROR
     code = GrpcCode.INVALID_ARGUMENT if of_client else GrpcCode.INTERNAL

@@ -70,7 +70,7 @@ class TelemetryLink:
             return
         asked = Command(command.code, command.opaque)
         if not is_sent:
-            self._backend.call_soon(lambda: self._refuse(asked))
+            self._backend.call_soon(lambda: self._answer_refused(asked))
             return
         self._asked[command.opaque] = asked
         if len(self._asked) > ASKED_MAX:
@@ -91,7 +91,7 @@ class TelemetryLink:
 
     # Methods for telemetry.py.
 
-    def answered(self, message: Any) -> None:
+    def on_answer(self, message: Any) -> None:
         """Convert a client's answer, a TelemetryCommand with `thread_stack_trace` or
         `verify_message_result`, to a response of remoting, and pass it to the Peer. Dropped unless
         a command with its nonce waits."""
@@ -116,7 +116,7 @@ class TelemetryLink:
         stream.send(message.SerializeToString())
         return True
 
-    def _refuse(self, command: Command) -> None:
+    def _answer_refused(self, command: Command) -> None:
         """Give the Peer the response SYSTEM_ERROR to a command that cannot be sent."""
         if self.peer is not None:
             remark = "the client cannot be asked: it has no telemetry stream, or no such command"
@@ -180,7 +180,7 @@ def _running_info_response(asked: Command, message: Any) -> Command:
         "statusTable": {},
         "subscriptionSet": [],
     }
-    return new_response(asked, ResponseCode.SUCCESS, body=bodies.dump(info))
+    return new_response(asked, ResponseCode.SUCCESS, body=bodies.encode_json(info))
 
 
 def _consumed_response(asked: Command, message: Any) -> Command:
@@ -193,4 +193,4 @@ def _consumed_response(asked: Command, message: Any) -> Command:
         "remark": message.status.message,
         "spentTimeMills": 0,
     }
-    return new_response(asked, ResponseCode.SUCCESS, body=bodies.dump(result))
+    return new_response(asked, ResponseCode.SUCCESS, body=bodies.encode_json(result))

@@ -47,7 +47,7 @@ class ScrapeServer:
     async def start(self, host: str, port: int) -> int:
         """Listen on `port` (0: a free port) and return the port. Raises OSError if it is in use."""
         listener = await asyncio.start_server(
-            self._connected, host, port, limit=HEAD_MAX, start_serving=False
+            self._serve_connection, host, port, limit=HEAD_MAX, start_serving=False
         )
         await begin_to_serve(listener)
         self._listener = listener
@@ -63,27 +63,29 @@ class ScrapeServer:
             await asyncio.gather(*self._exchanges, return_exceptions=True)
             await self._listener.wait_closed()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection in a task of its own; abort it beyond CONNECTIONS_MAX."""
         if len(self._exchanges) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
-        exchange = asyncio.get_running_loop().create_task(self._exchange(reader, writer))
+        exchange = asyncio.get_running_loop().create_task(self._serve_request(reader, writer))
         self._exchanges.add(exchange)
         exchange.add_done_callback(self._exchanges.discard)
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Read one request, write its answer and close, within EXCHANGE_S."""
         try:
             async with asyncio.timeout(EXCHANGE_S):
                 # With this limit, drain returns after the last byte was sent, so nothing remains
                 # for close.
                 writer.transport.set_write_buffer_limits(high=0)
-                writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
+                writer.write(await self._make_response(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
             writer.close()
         except asyncio.LimitOverrunError:
-            writer.write(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            writer.write(_encode_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
             writer.close()
         except (OSError, EOFError):  # TimeoutError is an OSError: the peer is silent or stuck
             writer.transport.abort()
@@ -91,33 +93,35 @@ class ScrapeServer:
             writer.transport.abort()
             raise
 
-    async def _answer(self, head: bytes) -> bytes:
+    async def _make_response(self, head: bytes) -> bytes:
         """Return the whole HTTP response to a request whose head is given."""
         line, *fields = head.decode("latin-1").split("\r\n")
         method, _, rest = line.partition(" ")
         path, _, version = rest.partition(" ")
         if not version.startswith("HTTP/1."):
-            return _response(HTTPStatus.BAD_REQUEST)
+            return _encode_response(HTTPStatus.BAD_REQUEST)
         if method not in ("GET", "HEAD"):
-            return _response(HTTPStatus.METHOD_NOT_ALLOWED)
+            return _encode_response(HTTPStatus.METHOD_NOT_ALLOWED)
         if path.partition("?")[0] not in PATHS:
-            return _response(HTTPStatus.NOT_FOUND)
-        headers = {name.strip().lower(): value.strip() for name, _, value in map(_split, fields)}
+            return _encode_response(HTTPStatus.NOT_FOUND)
+        headers = {
+            name.strip().lower(): value.strip() for name, _, value in map(_split_header, fields)
+        }
         try:
             body, content_type = await self._render(headers.get("accept", ""))
         except Exception:
             logger.exception("the metrics cannot be rendered")
-            return _response(HTTPStatus.INTERNAL_SERVER_ERROR)
-        response = _response(HTTPStatus.OK, body, content_type)
+            return _encode_response(HTTPStatus.INTERNAL_SERVER_ERROR)
+        response = _encode_response(HTTPStatus.OK, body, content_type)
         return response.removesuffix(body) if method == "HEAD" else response
 
 
-def _split(field: str) -> tuple[str, str, str]:
+def _split_header(field: str) -> tuple[str, str, str]:
     """Split a header line at its first colon into (name, ":", value)."""
     return field.partition(":")
 
 
-def _response(
+def _encode_response(
     status: HTTPStatus, body: bytes = b"", content_type: str = "text/plain; charset=utf-8"
 ) -> bytes:
     body = body or (b"" if status is HTTPStatus.OK else f"{status.phrase}\n".encode())

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.json_steps import UNBOUNDED
 from turbopump.net.transport.calls import Call
-from turbopump.net.wire.bodies import BadBody, Steps, finish, object_in_steps
+from turbopump.net.wire.bodies import BadBody, Steps, object_in_steps, run_to_result
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
@@ -73,7 +73,7 @@ class NameServerQueries:
         self._reading: deque[Callable[[], bool]] = deque()
         """Answers that are read in steps: a call does a step and returns whether it is the last."""
 
-    def route(self, header: GetRouteInfoRequest) -> Deferred[TopicRouteData | Absent]:
+    def query_route(self, header: GetRouteInfoRequest) -> Deferred[TopicRouteData | Absent]:
         """Begin to query the route of a topic. The Deferred resolves, perhaps at once, to the
         route, or to an Absent, which is certain if a name server answered TOPIC_NOT_EXIST."""
         text = f"No topic route info in name server for the topic: {header.topic}"
@@ -81,22 +81,22 @@ class NameServerQueries:
         def read(response: Command) -> Steps[TopicRouteData | Absent]:
             if response.code == ResponseCode.TOPIC_NOT_EXIST:
                 return Absent(text, is_certain=True)
-            members = yield from self._object(response)
+            members = yield from self._decode_object(response)
             return (yield from TopicRouteData.from_json_in_steps(members))
 
-        return self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, read)
+        return self._query_in_turn(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, read)
 
-    def cluster(self) -> Deferred[ClusterInfo | Absent]:
+    def query_cluster(self) -> Deferred[ClusterInfo | Absent]:
         """Begin to query all brokers of all clusters. The Deferred resolves, perhaps at once, to
         the answer, or to an Absent that is not certain."""
 
         def read(response: Command) -> Steps[ClusterInfo | Absent]:
-            members = yield from self._object(response)
+            members = yield from self._decode_object(response)
             return (yield from ClusterInfo.from_json_in_steps(members))
 
-        return self._ask(RequestCode.GET_BROKER_CLUSTER_INFO, None, read)
+        return self._query_in_turn(RequestCode.GET_BROKER_CLUSTER_INFO, None, read)
 
-    def _ask(
+    def _query_in_turn(
         self, code: int, header: Any, read: Callable[[Command], Steps[T | Absent]]
     ) -> Deferred[T | Absent]:
         """Query the name servers in turn until one answers; `read` converts the answer. Anything
@@ -106,7 +106,7 @@ class NameServerQueries:
 
         def ask_next(failure: str) -> None:
             if not left:
-                self._warn(failure)
+                self._warn_once(failure)
                 found.resolve(Absent(f"no name server answers: {failure}", is_certain=False))
                 return
             address = left.pop(0)
@@ -121,7 +121,7 @@ class NameServerQueries:
                     self._read(read(response), address, succeeded, failed)
 
             def failed(failure: str) -> None:
-                self._put_last(address)
+                self._prefer_other_server(address)
                 ask_next(failure)
 
             def succeeded(result: T | Absent) -> None:
@@ -133,7 +133,7 @@ class NameServerQueries:
         ask_next("no address")
         return found
 
-    def _object(self, response: Command) -> Steps[dict[str, Any]]:
+    def _decode_object(self, response: Command) -> Steps[dict[str, Any]]:
         """Decode the JSON object in the body of an answer, in steps. Raises BadBody for other bytes
         and over `body_max` bytes."""
         if len(response.body) > self._body_max:
@@ -155,7 +155,7 @@ class NameServerQueries:
                 if self._run_soon is not None:
                     next(steps)
                     return False
-                result = finish(steps)
+                result = run_to_result(steps)
             except StopIteration as done:
                 result = done.value
             except BadBody as error:
@@ -189,7 +189,7 @@ class NameServerQueries:
             if self._reading:
                 self._read_soon()
 
-    def _warn(self, failure: str) -> None:
+    def _warn_once(self, failure: str) -> None:
         """Log the first of consecutive failed queries."""
         if self._may_warn:
             self._may_warn = False
@@ -201,7 +201,7 @@ class NameServerQueries:
         at = servers.index(self._first) if self._first in servers else 0
         return servers[at:] + servers[:at]
 
-    def _put_last(self, address: str) -> None:
+    def _prefer_other_server(self, address: str) -> None:
         """Begin later queries with the next server, if this server was the first."""
         order = self._in_order()
         if order and order[0] == address:

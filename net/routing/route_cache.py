@@ -6,7 +6,7 @@ never depend on the kind of the query, nor read a clock.
 States of an entry:
 
     empty --use--> queued --room among queries_max--> queried --answer--> fresh or absent
-    fresh --fresh_ms--> old: used, and queried at its next use or `refresh`
+    fresh --fresh_ms--> old: used, and queried at its next use or `refresh_due`
     fresh --doubt--> in doubt: its next use waits for a query
     absent --absent_ms--> its next use waits for a query
     any --unused_ms without use, or no room--> forgotten
@@ -138,7 +138,7 @@ class RouteCache(Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def items(self) -> list[tuple[str, T | None]]:
+    def list_answers(self) -> list[tuple[str, T | None]]:
         """A new list of all names, each with its answer, or None if it is absent or unknown; the
         least recently used first."""
         return [(name, entry.answer) for name, entry in self._entries.items()]
@@ -149,56 +149,56 @@ class RouteCache(Generic[T]):
         entry = self._entries.get(name)
         return None if entry is None else entry.value
 
-    def look_up(self, name: str) -> T | Absent | None:
+    def current_answer(self, name: str) -> T | Absent | None:
         """The current answer for a name, or an Absent; None before the first result of a query.
         Counts as a use; if the answer is old, missing or in doubt, a query begins, whose result is
         for later uses."""
-        entry = self._used(name)
+        entry = self._use_entry(name)
         if entry is None:
             return _FULL
         if self._is_due(entry):
-            self._enqueue(entry)
+            self._enqueue_query(entry)
         return entry.value
 
-    def fetch(self, name: str) -> Deferred[T | Absent]:
+    def get_or_query(self, name: str) -> Deferred[T | Absent]:
         """Resolve to the answer or an Absent: at once if it is fresh, or an answer that is old and
         not in doubt (then it is also queried again); else to the result of a query. Counts as a
         use.
 
         A query may result in an Absent although `get` still returns the former answer.
         """
-        entry = self._used(name)
+        entry = self._use_entry(name)
         if entry is None:
             return Deferred.resolved(_FULL)
         if self._is_due(entry):
-            self._enqueue(entry, holds=self._is_doubtful(entry))
+            self._enqueue_query(entry, holds=self._is_doubtful(entry))
         if entry.value is not None and not entry.uses_wait:
             return Deferred.resolved(entry.value)
-        return self._wait(entry)
+        return self._wait_for_query(entry)
 
-    def renew(self, name: str, *, at_once: bool) -> Deferred[T | Absent]:
+    def query_again(self, name: str, *, at_once: bool) -> Deferred[T | Absent]:
         """Resolve to the result of a query, even if the answer is fresh; to an Absent if there
         is no room for a new name. Unless `at_once`, a query that began less than `again_ms` ago
         counts: the Deferred waits for it, or resolves at once to the answer in use if it has
         ended. Counts as a use."""
-        entry = self._used(name)
+        entry = self._use_entry(name)
         if entry is None:
             return Deferred.resolved(_FULL)
         if at_once or self._age_ms(entry) >= self.rules.again_ms:
-            self._enqueue(entry, holds=True)
+            self._enqueue_query(entry, holds=True)
         if entry.value is not None and not entry.is_asking:
             return Deferred.resolved(entry.value)
-        return self._wait(entry)
+        return self._wait_for_query(entry)
 
-    def put(self, name: str, value: T | Absent) -> None:
+    def set_answer(self, name: str, value: T | Absent) -> None:
         """Set the answer for a name without a query; counts as a use. Its age is still that of the
         last query. An Absent for a new name is dropped if there is no room for it."""
         if name not in self._entries and not isinstance(value, Absent):
             self._entries[name] = _Entry[T](name, value)  # needs no room among the blanks
-        entry = self._used(name)
+        entry = self._use_entry(name)
         if entry is not None:
             entry.value = value
-            self._resize(entry)
+            self._recount_size(entry)
 
     def mark_doubtful(self, name: str) -> None:
         """Mark the answer as doubtful: the next use does not get the answer at once but waits
@@ -212,11 +212,11 @@ class RouteCache(Generic[T]):
         `again_ms`; uses do not wait for it. No-op without an entry."""
         entry = self._entries.get(name)
         if entry is not None and self._age_ms(entry) >= self.rules.again_ms:
-            self._enqueue(entry)
+            self._enqueue_query(entry)
 
     def refresh_later(self, name: str) -> None:
         """Make the answer due `again_ms` from now, because name servers are notified of a change
-        now; the next use or `refresh` after that queries it. No-op without an entry."""
+        now; the next use or `refresh_due` after that queries it. No-op without an entry."""
         entry = self._entries.get(name)
         if entry is not None:
             entry.due_ms = min(entry.due_ms, self._steady_ms() + self.rules.again_ms)
@@ -227,17 +227,17 @@ class RouteCache(Generic[T]):
         for entry in list(self._entries.values()):
             is_queried = entry.is_asking and entry not in self._queued_refreshes
             if entry.used_ms <= unused_ms and not is_queried:
-                self._drop(entry)
+                self._drop_entry(entry)
 
-    def refresh(self) -> None:
+    def refresh_due(self) -> None:
         """Begin queries for all answers that are due; to be called periodically. It does not count
         as a use. An absent name is queried by its next use alone: names that nothing has cost no
         further query."""
         for entry in list(self._entries.values()):
             if entry.answer is not None and self._is_due(entry):
-                self._enqueue(entry)
+                self._enqueue_query(entry)
 
-    def _used(self, name: str) -> _Entry[T] | None:
+    def _use_entry(self, name: str) -> _Entry[T] | None:
         """Return the entry of a name, as the most recently used one; made if new. None if there
         is no room for a new name."""
         entry = self._entries.pop(name, None)
@@ -251,7 +251,7 @@ class RouteCache(Generic[T]):
             if not self._make_room():
                 del self._entries[name]
                 return None
-            self._resize(entry)
+            self._recount_size(entry)
         return entry
 
     def _make_room(self) -> bool:
@@ -260,7 +260,7 @@ class RouteCache(Generic[T]):
         while len(self._blanks) >= self.rules.blanks_max:
             oldest = next(iter(self._blanks.values()))
             if not oldest.is_asking:
-                self._drop(oldest)
+                self._drop_entry(oldest)
             elif passed == _PASSED_MAX:
                 return False
             else:
@@ -268,11 +268,11 @@ class RouteCache(Generic[T]):
                 passed += 1
         return True
 
-    def _wait(self, entry: _Entry[T]) -> Deferred[T | Absent]:
+    def _wait_for_query(self, entry: _Entry[T]) -> Deferred[T | Absent]:
         """Return a Deferred that resolves to the result of the entry's query."""
         wanted: Deferred[T | Absent] = Deferred()
         entry.waiting.append(wanted)
-        self._promote(entry)
+        self._promote_query(entry)
         return wanted
 
     def _age_ms(self, entry: _Entry[T]) -> int:
@@ -291,7 +291,7 @@ class RouteCache(Generic[T]):
             return True
         return entry.answer is not None and self._age_ms(entry) >= self.rules.fresh_ms
 
-    def _enqueue(self, entry: _Entry[T], *, holds: bool = False) -> None:
+    def _enqueue_query(self, entry: _Entry[T], *, holds: bool = False) -> None:
         """Queue a query for the entry unless it has one; `holds`: a use waits for it."""
         if entry.is_asking:
             entry.uses_wait = entry.uses_wait or holds
@@ -300,7 +300,7 @@ class RouteCache(Generic[T]):
         (self._queued if entry.uses_wait else self._queued_refreshes)[entry] = None
         self._begin_queries()
 
-    def _promote(self, entry: _Entry[T]) -> None:
+    def _promote_query(self, entry: _Entry[T]) -> None:
         """Make a queued refresh a query that a use waits for; no-op for another entry."""
         if entry in self._queued_refreshes:
             del self._queued_refreshes[entry]
@@ -358,7 +358,7 @@ class RouteCache(Generic[T]):
             entry.in_doubt = self.rules.doubts_failed
         else:
             entry.value = value
-        self._resize(entry)
+        self._recount_size(entry)
         waiting, entry.waiting = entry.waiting, []
         for wanted in waiting:
             wanted.resolve(value)
@@ -370,7 +370,7 @@ class RouteCache(Generic[T]):
             return False
         return not value.is_certain or now_ms - entry.good_ms < self.rules.gone_ms
 
-    def _resize(self, entry: _Entry[T]) -> None:
+    def _recount_size(self, entry: _Entry[T]) -> None:
         """Recount an entry's size, then drop the oldest entries without waiting uses while the
         cache exceeds its bounds."""
         if self._entries.get(entry.name) is not entry:
@@ -391,12 +391,12 @@ class RouteCache(Generic[T]):
                 self._entries[oldest.name] = self._entries.pop(oldest.name)
                 passed += 1
             else:
-                self._drop(oldest)
+                self._drop_entry(oldest)
 
     def _exceeds_bounds(self) -> bool:
         return self.size > self.rules.size_max or len(self._entries) > self.rules.entries_max
 
-    def _drop(self, entry: _Entry[T]) -> None:
+    def _drop_entry(self, entry: _Entry[T]) -> None:
         """Forget an entry for which no use waits, and its query that has not begun."""
         del self._entries[entry.name]
         self._queued.pop(entry, None)

@@ -25,7 +25,7 @@ class Calls:
 
     def __init__(self, client: Client, *, renews: bool = False) -> None:
         """`renews`: a call that timed out makes the next call open another connection (see
-        Client.renew)."""
+        Client.reconnect_next)."""
         self._client = client
         self._renews = renews
         self._tasks: set[asyncio.Task[None]] = set()
@@ -36,13 +36,13 @@ class Calls:
         never resolves."""
         later: Deferred[Command | str] = Deferred()
         task = asyncio.get_running_loop().create_task(
-            self._ask(address, request, timeout_ms, later)
+            self._send_request(address, request, timeout_ms, later)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return later
 
-    def pause(self) -> Deferred[None]:
+    def next_turn(self) -> Deferred[None]:
         """Return a Deferred that resolves in the loop's next turn, for work in steps."""
         later: Deferred[None] = Deferred()
         asyncio.get_running_loop().call_soon(later.resolve, None)
@@ -55,7 +55,7 @@ class Calls:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _ask(
+    async def _send_request(
         self, address: str, request: Command, timeout_ms: int, later: Deferred[Command | str]
     ) -> None:
         """Send the request and resolve `later` to the answer or the reason of a failure."""
@@ -64,5 +64,5 @@ class Calls:
         except RemotingError as error:
             response = str(error)
             if self._renews and isinstance(error, CallTimeout):
-                self._client.renew(address)
+                self._client.reconnect_next(address)
         later.resolve(response)

@@ -25,11 +25,11 @@ from turbopump.net.transport.tls import TlsError, TlsSession, client_context
 from turbopump.net.transport.tls_context import TlsContext
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, WireError
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 
 DOUBTED_MAX: Final = 2
-"""Maximum number of connections to an address that `renew` replaced and that are kept open until a
-newer connection receives an answer."""
+"""Maximum number of connections to an address that `reconnect_next` replaced and that are kept open
+until a newer connection receives an answer."""
 PERHAPS_TLS: Final = "; perhaps it takes TLS connections only"
 """Hint in the error about a server that closed a plain connection and never sent a byte."""
 PERHAPS_PLAIN: Final = "; perhaps it does not serve TLS"
@@ -80,13 +80,13 @@ class Client:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         if self._options.sign is not None:
             self._options.sign(command)
-        response = await self._call(address, command, deadline)
+        response = await self._call_once(address, command, deadline)
         if response.code == ResponseCode.GO_AWAY:
             leaving = self._connections.pop(address, None)
             if leaving is not None:
                 leaving.close()
                 self._run_lost_callbacks(address)
-            response = await self._call(address, command, deadline)
+            response = await self._call_once(address, command, deadline)
         return response
 
     async def notify(self, address: str, command: Command, timeout_ms: int = 3_000) -> None:
@@ -97,7 +97,7 @@ class Client:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         if self._options.sign is not None:
             self._options.sign(command)
-        connection = await self._writable(address, deadline)
+        connection = await self._writable_connection(address, deadline)
         try:
             connection.peer.notify(command)
         except WireError as error:
@@ -113,12 +113,12 @@ class Client:
 
     def on_lost(self, address: str, callback: Callable[[], None]) -> None:
         """Run `callback` each time that the connection to `host:port` is lost, or is replaced after
-        GO_AWAY or after `renew`: the server may then have forgotten the client's registrations. It
-        does not run for the end of this client. Callbacks cannot be removed and run in the order of
-        their addition."""
+        GO_AWAY or after `reconnect_next`: the server may then have forgotten the client's
+        registrations. It does not run for the end of this client. Callbacks cannot be removed and
+        run in the order of their addition."""
         self._watchers.setdefault(address, []).append(callback)
 
-    def renew(self, address: str) -> None:
+    def reconnect_next(self, address: str) -> None:
         """Make the next call to `host:port` open another connection; no-op without a connection.
 
         After a network partition, TCP waits as long as the partition lasted before it tries again.
@@ -148,9 +148,9 @@ class Client:
                 await self._hub.close(self._options.close_timeout_ms)
         self._connections.clear()
 
-    async def _call(self, address: str, command: Command, deadline: float) -> Command:
+    async def _call_once(self, address: str, command: Command, deadline: float) -> Command:
         """Call once, until `deadline` (seconds of the loop's clock). Raises as `call` does."""
-        connection = await self._writable(address, deadline)
+        connection = await self._writable_connection(address, deadline)
         peer = connection.peer
         if peer.waiting_calls >= self._options.max_in_flight:
             raise TooManyCalls(f"{peer.waiting_calls} calls to {address} wait for their answers")
@@ -189,7 +189,7 @@ class Client:
             for callback in self._watchers.get(address, ()):
                 callback()
 
-    async def _writable(self, address: str, deadline: float) -> Connection:
+    async def _writable_connection(self, address: str, deadline: float) -> Connection:
         """Return a connection whose unsent bytes are below the high-water mark; waits until
         `deadline` (seconds of the loop's clock)."""
         connection = self._connections.get(address)
@@ -214,7 +214,7 @@ class Client:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(address))
             self._connecting[address] = task
-            task.add_done_callback(lambda done: self._opened(address, done))
+            task.add_done_callback(lambda done: self._on_opened(address, done))
         try:
             async with asyncio.timeout_at(deadline):
                 # Other callers wait for the same connection: one caller's cancellation must not
@@ -227,7 +227,7 @@ class Client:
                 raise ConnectionClosed("the client is closed") from None
             raise
 
-    def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
+    def _on_opened(self, address: str, task: asyncio.Task[Connection]) -> None:
         """Store the connection of a successful attempt to connect."""
         del self._connecting[address]
         if not task.cancelled() and task.exception() is None:
@@ -236,9 +236,9 @@ class Client:
             self._connections = kept
             connection = self._connections[address] = task.result()
             if address in self._watchers:
-                connection.peer.on_close(partial(self._lost, address, connection))
+                connection.peer.on_close(partial(self._on_lost, address, connection))
 
-    def _lost(self, address: str, connection: Connection) -> None:
+    def _on_lost(self, address: str, connection: Connection) -> None:
         """Forget a lost connection unless it was replaced, and run the callbacks of `on_lost`."""
         if self._connections.get(address) is connection:
             del self._connections[address]
@@ -252,12 +252,12 @@ class Client:
             self._hub.start_sweeping()
         hub = self._hub
         try:
-            host, port = split(address)
+            host, port = split_host_port(address)
             context = None if self._context is None else await self._context.newest_context()
             session = None if context is None else TlsSession(context, server_side=False)
             async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
-                connection = await _connected(loop, hub, session, host, port)
-                await hub.established(connection)
+                connection = await _connect(loop, hub, session, host, port)
+                await hub.wait_until_ready(connection)
         except TimeoutError:
             raise ConnectError(f"{address} cannot be reached: timed out") from None
         except OSError as error:
@@ -268,7 +268,7 @@ class Client:
         return connection
 
 
-async def _connected(
+async def _connect(
     loop: asyncio.AbstractEventLoop, hub: Hub, session: TlsSession | None, host: str, port: int
 ) -> Connection:
     """Connect to another process; raises OSError.
@@ -313,7 +313,7 @@ class _ClientHub(Hub):
         self._waiting: dict[Swept, asyncio.Future[None]] = {}
         self._complaint = ""
 
-    async def established(self, connection: Connection) -> None:
+    async def wait_until_ready(self, connection: Connection) -> None:
         """Return once requests can be sent; raises OSError if the handshake fails."""
         if connection.is_ready:
             return
@@ -328,14 +328,14 @@ class _ClientHub(Hub):
                 del self._waiting[connection]
         if not connection.is_ready:
             connection.abort()
-            raise OSError(f"the TLS handshake failed{self._why(connection)}")
+            raise OSError(f"the TLS handshake failed{self._reason_of_failure(connection)}")
 
     def log_problem(self, text: str) -> None:
         """Log the problem, and keep it as the possible reason of a failed handshake."""
         self._complaint = text
         super().log_problem(text)
 
-    def _why(self, connection: Connection) -> str:
+    def _reason_of_failure(self, connection: Connection) -> str:
         """Return the reason of a failed handshake if this side closed; a server that closes
         gives no reason."""
         named, _, reason = self._complaint.partition(" closed: ")
@@ -346,15 +346,15 @@ class _ClientHub(Hub):
 
     def ready(self, connection: Swept) -> None:
         """Note that the TLS handshake of a connection has finished."""
-        self._wake(connection)
+        self._end_wait(connection)
 
     def remove(self, connection: Swept) -> None:
         """Remove a connection that has ended."""
         super().remove(connection)
-        self._wake(connection)
+        self._end_wait(connection)
 
-    def _wake(self, connection: Swept) -> None:
-        """End the wait of `established` for this connection."""
+    def _end_wait(self, connection: Swept) -> None:
+        """End the wait of `wait_until_ready` for this connection."""
         future = self._waiting.get(connection)
         if future is not None and not future.done():
             future.set_result(None)

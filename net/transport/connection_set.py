@@ -54,7 +54,7 @@ class ConnectionSet(Generic[C]):
         """Remove a connection that has ended, and check the conditions of `wait`; no-op if it was
         removed already."""
         self.connections.discard(connection)
-        self.changed()
+        self.check_waits()
 
     def log_problem(self, text: str) -> None:
         """Log a problem with a peer as a warning. After COMPLAINTS_MAX lines between two sweeps,
@@ -80,9 +80,9 @@ class ConnectionSet(Generic[C]):
             self._sweeper = None
 
     def _sweep_later(self) -> None:
-        self._sweeper = self.loop.call_later(self._sweep_ms / 1000, self._sweep)
+        self._sweeper = self.loop.call_later(self._sweep_ms / 1000, self._sweep_periodically)
 
-    def _sweep(self) -> None:
+    def _sweep_periodically(self) -> None:
         """Sweep now and again after the interval; log the number of problems that were only
         counted."""
         self.sweep(self.clock())
@@ -115,7 +115,7 @@ class ConnectionSet(Generic[C]):
 
     async def wait(self, until: Callable[[], bool], timeout_ms: int) -> bool:
         """Wait until `until()` is True, for at most `timeout_ms`, and return its last value. It is
-        checked now, at the end, and whenever `changed` is called."""
+        checked now, at the end, and whenever `check_waits` is called."""
         if until():
             return True
         held = self.loop.create_future()
@@ -128,7 +128,7 @@ class ConnectionSet(Generic[C]):
             del self._watchers[held]
         return until()
 
-    def changed(self) -> None:
+    def check_waits(self) -> None:
         """Check the conditions of all calls of `wait`; to be called when a connection or a request
         ended."""
         for held, until in self._watchers.items():

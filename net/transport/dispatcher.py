@@ -65,7 +65,7 @@ class Dispatcher:
         assert code not in self._handlers, f"code {code} has a handler already"
         self._handlers[int(code)] = handler
 
-    def wrap(self, code: int, around: Callable[[Handler], Handler]) -> None:
+    def wrap_handler(self, code: int, around: Callable[[Handler], Handler]) -> None:
         """Replace the handler of `code` by `around(handler)`. Raises KeyError if the code has no
         handler."""
         self._handlers[int(code)] = around(self._handlers[int(code)])
@@ -75,7 +75,7 @@ class Dispatcher:
         """A copy of the codes that have a handler now."""
         return frozenset(self._handlers)
 
-    def without(self, codes: Iterable[int]) -> "Dispatcher":
+    def without_codes(self, codes: Iterable[int]) -> "Dispatcher":
         """A new Dispatcher with the current handlers except for `codes`, for another port. Later
         changes of either table do not affect the other. Unknown codes are ignored."""
         fewer = Dispatcher(self._review, self._guard)
@@ -106,17 +106,17 @@ class Dispatcher:
         """Do the same without the guard, for a request that this process makes itself."""
         handler = self._handlers.get(request.code)
         if handler is None:
-            return _unsupported(request)
+            return _unsupported_response(request)
         try:
             response = handler(request, peer, now_ms)
             if isinstance(response, Generator):
                 next(response)
-                return self._go_on(response, request, peer, now_ms)
-            return self._reviewed(request, response, False)
+                return self._continue_steps(response, request, peer, now_ms)
+            return self._review_answer(request, response, False)
         except StopIteration as done:
-            return self._reviewed(request, done.value, False)
+            return self._review_answer(request, done.value, False)
         except Exception as error:
-            return self._failure(request, peer, now_ms, error)
+            return self._response_to_failure(request, peer, now_ms, error)
 
     def _guarded(
         self, steps: Steps[Command | None], request: Command, peer: Peer, now_ms: int
@@ -130,23 +130,25 @@ class Dispatcher:
             response = yield from response
         return response
 
-    def _go_on(
+    def _continue_steps(
         self, steps: Steps[Response], request: Command, peer: Peer, now_ms: int
     ) -> Steps[Response]:
         """Yield once, then run the handler's remaining steps; an exception becomes its answer."""
         yield
         try:
             response = yield from steps
-            return self._reviewed(request, response, True)
+            return self._review_answer(request, response, True)
         except Exception as error:
-            return self._failure(request, peer, now_ms, error)
+            return self._response_to_failure(request, peer, now_ms, error)
 
-    def _reviewed(self, request: Command, response: Response, stepped: bool) -> Response:
+    def _review_answer(self, request: Command, response: Response, stepped: bool) -> Response:
         """Return the answer that `review` makes of a handler's answer; `stepped`: the handler
         ran in steps."""
         return response if self._review is None else self._review(request, response, stepped)
 
-    def _failure(self, request: Command, peer: Peer, now_ms: int, error: Exception) -> Command:
+    def _response_to_failure(
+        self, request: Command, peer: Peer, now_ms: int, error: Exception
+    ) -> Command:
         """Log a handler's exception unless the request was malformed, and return the response
         SYSTEM_ERROR."""
         if isinstance(error, BadHeader | BadBody):
@@ -168,7 +170,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:REMARK_MAX]
 
 
-def _unsupported(request: Command) -> Command:
+def _unsupported_response(request: Command) -> Command:
     # The leading space is RocketMQ's.
     text = f" request type {request.code} not supported"
     return new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)

@@ -54,7 +54,7 @@ class Resting(Protocol):
     """A connection whose frames wait for its turn."""
 
     def continue_turn(self) -> None:
-        """Handle the next frames; the connection may call `FairScheduler.rest` again."""
+        """Handle the next frames; the connection may call `FairScheduler.continue_later` again."""
 
 
 class Reading(Protocol):
@@ -96,22 +96,23 @@ class FairScheduler:
         self._waiting: dict[bytes, deque[tuple[Steps[Any], Deferred[Any]]]] = {}
         self._current: tuple[Steps[Any], Deferred[Any]] | None = None
 
-    def begin(self) -> bool:
+    def begin_request(self) -> bool:
         """Count a request that is to be handled in this turn and return True. False, and nothing
-        is counted: the turn has no room, and the caller has to `rest`."""
+        is counted: the turn has no room, and the caller has to `continue_later`."""
         if self._left <= 0 or self._bytes_left <= 0:
             return False
         self._left -= 1
-        self._schedule()
+        self._schedule_turn()
         return True
 
     def begin_handshake(self) -> bool:
         """Count a step of a TLS handshake as HANDSHAKE_REQUESTS requests of this turn and return
-        True. False, and nothing is counted: the turn has no room, and the caller has to `rest`."""
+        True. False, and nothing is counted: the turn has no room, and the caller has to
+        `continue_later`."""
         if self._left <= 0:
             return False
         self._left -= HANDSHAKE_REQUESTS
-        self._schedule()
+        self._schedule_turn()
         return True
 
     def count_read(self, size: int) -> bool:
@@ -119,7 +120,7 @@ class FairScheduler:
         again in this turn. If not, the caller stops reading and calls `read_later`."""
         self._read_left -= size
         if self._read_left < READ_PER_TURN // 2:
-            self._schedule()
+            self._schedule_turn()
         if self._read_left <= 0:
             self._read_limit.shorten()
         return self._read_left > 0 and self._alone
@@ -127,7 +128,7 @@ class FairScheduler:
     def read_later(self, connection: Reading) -> None:
         """Have `connection.read_on` called in a later turn, in the order of these calls."""
         self._readers.append(connection)
-        self._schedule()
+        self._schedule_turn()
 
     def count_written(self, size: int) -> bool:
         """Count `size` bytes written to a connection; returns whether more may be written in this
@@ -135,32 +136,32 @@ class FairScheduler:
         self._bytes_left -= size
         if self._bytes_left < BYTES_PER_TURN // 2:
             # Not for each pull: a callback costs the loop another poll of the sockets.
-            self._schedule()
+            self._schedule_turn()
         return self._bytes_left > 0
 
-    def rest(self, connection: Resting, *, fresh: bool) -> None:
+    def continue_later(self, connection: Resting, *, fresh: bool) -> None:
         """Have `connection.continue_turn` called in a later turn, once for each call. Connections
         with `fresh`, which had no turn yet, mostly come before the others; within each group the
         order is that of the calls."""
         (self._fresh if fresh else self._others).append(connection)
-        self._schedule()
+        self._schedule_turn()
 
-    def work(self, host: bytes, steps: Steps[T]) -> Deferred[T]:
+    def run_steps(self, host: bytes, steps: Steps[T]) -> Deferred[T]:
         """Run `steps`, which must not raise, in later turns, a step in each turn, and resolve the
         Deferred to their result. Only one work runs at a time; the works of a host, a packed IP
         address, run in the order of these calls, and hosts take turns."""
         later: Deferred[T] = Deferred()
         self._waiting.setdefault(host, deque()).append((steps, later))
-        self._schedule()
+        self._schedule_turn()
         return later
 
-    def _schedule(self) -> None:
-        """Have `_turn` called after the next poll of the sockets, once."""
+    def _schedule_turn(self) -> None:
+        """Have `_run_turn` called after the next poll of the sockets, once."""
         if not self._posted:
             self._posted = True
-            self._post(self._turn)
+            self._post(self._run_turn)
 
-    def _turn(self) -> None:
+    def _run_turn(self) -> None:
         """Run a turn: reads, waiting connections, one step of a work, all within the turn's
         limits."""
         self._posted = False
@@ -181,11 +182,11 @@ class FairScheduler:
                 break
             older = self._others and (not self._fresh or number % 4 == 3)
             (self._others if older else self._fresh).popleft().continue_turn()
-        self._step()
+        self._run_step()
         if self._fresh or self._others or self._current or self._waiting or self._readers:
-            self._schedule()
+            self._schedule_turn()
 
-    def _step(self) -> None:
+    def _run_step(self) -> None:
         """Run one step of the current work, or of the next host's first work."""
         if self._current is None and self._waiting:
             host, queue = next(iter(self._waiting.items()))

@@ -152,7 +152,7 @@ class Hub(ConnectionSet[Swept]):
         """Subtract `count` from `in_flight`: the requests were answered, or lost their
         connection."""
         self.in_flight -= count
-        self.changed()
+        self.check_waits()
 
     def refusal(self, connection: Swept, request: Command) -> Command | None:
         """The response that refuses a request instead of its handler; None to have it handled. A

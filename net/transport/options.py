@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from turbopump.engine.keys import BOOLEAN, TEXT, Key, choice, key, keys_of
+from turbopump.engine.keys import BOOLEAN, TEXT, Key, enum_kind, key, keys_of
 from turbopump.net.wire.command import FRAME_MAX, Command
 
 MIB: Final = 1 << 20
@@ -56,7 +56,7 @@ class TlsSettings:
 
     mode: TlsMode = key(
         "tls.server.mode",
-        choice(TlsMode),
+        enum_kind(TlsMode),
         TlsMode.PERMISSIVE,
         "Whether clients may, must or must not use TLS on the port.",
     )
@@ -70,7 +70,7 @@ class TlsSettings:
     )
     need_client_auth: ClientAuth = key(
         "tls.server.need.client.auth",
-        choice(ClientAuth),
+        enum_kind(ClientAuth),
         ClientAuth.NONE,
         "Whether a client is asked for a certificate.",
     )
@@ -83,7 +83,7 @@ class TlsSettings:
     def from_properties(cls, properties: Mapping[str, str]) -> "TlsSettings":
         """Make the settings from the texts of `tls.server.*` and `tls.test.mode.enable`; other keys
         are ignored, missing keys have their default. Raises ValueError naming the key."""
-        return cls(**_given(cls, properties))
+        return cls(**_read_attributes(cls, properties))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class ClientTlsSettings:
         """Make the settings from the texts of `tls.client.*` and `tls.test.mode.enable`; None
         unless tls.enable is true: the client connects without TLS. Raises ValueError naming the
         key."""
-        given = _given(cls, properties)
-        return cls(**given) if _value(ENABLE, properties) else None
+        given = _read_attributes(cls, properties)
+        return cls(**given) if _read_value(ENABLE, properties) else None
 
 
 ENABLE: Final = Key(
@@ -209,13 +209,13 @@ class RemotingOptions(ConnectionOptions):
     sign: Callable[[Command], None] | None = None
 
 
-def _given(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:
+def _read_attributes(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:
     """Read the attributes of the settings class `kind` from properties; raises ValueError naming
     the key."""
-    return {attribute: _value(one, properties) for attribute, one in keys_of(kind).items()}
+    return {attribute: _read_value(one, properties) for attribute, one in keys_of(kind).items()}
 
 
-def _value(one: Key, properties: Mapping[str, str]) -> Any:
+def _read_value(one: Key, properties: Mapping[str, str]) -> Any:
     """Return the value of a key: parsed from the properties, or its default. Raises ValueError
     naming the key."""
     given = properties.get(one.name)

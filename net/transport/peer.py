@@ -106,7 +106,7 @@ class Peer:
         command.opaque = self._opaque()
         opaque = command.opaque
         self._link.send(command)
-        timer = self._link.call_later(timeout_ms, lambda: self._expire(opaque))
+        timer = self._link.call_later(timeout_ms, lambda: self._expire_call(opaque))
         if self._pending is None:
             self._pending = {}
         self._pending[opaque] = (response, timer)
@@ -175,23 +175,23 @@ class Peer:
         callbacks, self._callbacks = self._callbacks, None
         for response, timer in (pending or {}).values():
             timer.cancel()
-            _guarded(lambda response=response: response.resolve(None))  # type: ignore[misc]
+            _run_guarded(lambda response=response: response.resolve(None))  # type: ignore[misc]
         for callback in callbacks or ():
-            _guarded(callback)
+            _run_guarded(callback)
 
     def _opaque(self) -> int:
         """Return the next opaque for a request to the peer."""
         self._next_opaque = (self._next_opaque + 1) & _OPAQUE_MASK
         return self._next_opaque
 
-    def _expire(self, opaque: int) -> None:
+    def _expire_call(self, opaque: int) -> None:
         """Resolve a pending call with None: its time is up."""
         waiting = self._pending.pop(opaque, None) if self._pending else None
         if waiting is not None:
             waiting[0].resolve(None)
 
 
-def _guarded(callback: Callable[[], None]) -> None:
+def _run_guarded(callback: Callable[[], None]) -> None:
     """Run a callback; its failure must not keep the others from being run."""
     try:
         callback()

@@ -103,7 +103,7 @@ class ScheduledConnection(FastConnection):
             return True
         if self.blocked:
             return False
-        if self.turn_left > 0 and self._hub.turns.begin():
+        if self.turn_left > 0 and self._hub.turns.begin_request():
             self.turn_left -= 1
             return True
         self.give_way()
@@ -119,7 +119,7 @@ class ScheduledConnection(FastConnection):
         self.rests = True
         self.pause(_TURN)
         fresh = self.turn_left == TURN_REQUESTS and self._drain is None
-        self._hub.turns.rest(self, fresh=fresh)
+        self._hub.turns.continue_later(self, fresh=fresh)
 
     def continue_turn(self) -> None:
         """Handle the waiting frames, as many as fit into this turn, then read again unless frames
@@ -150,7 +150,7 @@ class ScheduledConnection(FastConnection):
         self.pause(_STEPS)
         self.hold(1)
         self._hub.area.hold(work, len(request.body) + 1)
-        later: Deferred[Response] = self._hub.turns.work(self.peer.host[:-4], steps)
+        later: Deferred[Response] = self._hub.turns.run_steps(self.peer.host[:-4], steps)
         later.then(partial(self._worked, work, request))
 
     def give_up_work(self) -> None:

@@ -29,7 +29,7 @@ class ServerTls:
     def __init__(self, settings: TlsSettings | None, protocols: Sequence[str] = ()) -> None:
         self._settings = settings or TlsSettings(mode=TlsMode.DISABLED)
         self._protocols = tuple(protocols)
-        self._context = TlsContext(self._settings, self._make)
+        self._context = TlsContext(self._settings, self._make_context)
         self._looking: asyncio.Task[None] | None = None
 
     def load(self) -> None:
@@ -69,7 +69,7 @@ class ServerTls:
             raise WireError("a TLS peer where tls.server.mode is disabled")
         return self._context.get()
 
-    def _make(self) -> ssl.SSLContext:
+    def _make_context(self) -> ssl.SSLContext:
         """Make the context of the settings, with the protocols of ALPN. Raises TlsError."""
         context = server_context(self._settings)
         if self._protocols:

@@ -72,7 +72,7 @@ class TlsContext:
         may wait for a disk. Raises TlsError. Changed files are not noticed."""
         if self._context is None:
             # Taken before the files are read: a change during the read causes another read.
-            self._signature = _signature(self._paths)
+            self._signature = _file_signature(self._paths)
             self._context = self._make()
         return self._context
 
@@ -96,7 +96,7 @@ class TlsContext:
             return self.load()
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self.reload_if_changed())
-            self._looking.add_done_callback(self._looked)
+            self._looking.add_done_callback(self._on_checked)
         await asyncio.wait([self._looking], timeout=LOOK_S)
         return self._context
 
@@ -109,7 +109,7 @@ class TlsContext:
             return
         loop = asyncio.get_running_loop()
         known = (self._signature, self._refused)
-        found = await loop.run_in_executor(None, _look, self._paths, self._make, known)
+        found = await loop.run_in_executor(None, _check_files, self._paths, self._make, known)
         if found is None:
             self._doubted = None
         elif found.context is not None:
@@ -135,21 +135,21 @@ class TlsContext:
         else:
             making.resolve(TlsError(_CANNOT.format(error)))
 
-    def _looked(self, task: asyncio.Task[None]) -> None:
+    def _on_checked(self, task: asyncio.Task[None]) -> None:
         """Log the failure of a check that ended in the background."""
         self._looking = None
         if not task.cancelled() and task.exception() is not None:
             logger.warning("TLS files cannot be checked: %s", task.exception())
 
 
-def _look(
+def _check_files(
     paths: tuple[str, ...],
     make: Callable[[], ssl.SSLContext],
     known: tuple[_Signature | None, ...],
 ) -> _Look | None:
     """Check the files, on any thread, and make a context of them; None if their signature is in
     `known`, the signatures that earlier checks have seen."""
-    signature = _signature(paths)
+    signature = _file_signature(paths)
     if signature in known:
         return None
     try:
@@ -158,7 +158,7 @@ def _look(
         return _Look(signature, error=str(error))
 
 
-def _signature(paths: tuple[str, ...]) -> _Signature:
+def _file_signature(paths: tuple[str, ...]) -> _Signature:
     """Values that change when a file is replaced, written or touched; None for a missing file."""
     found: list[tuple[int, int, int, int] | None] = []
     for path in paths:

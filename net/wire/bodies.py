@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 Steps = Generator[None, None, T]
 """Work in steps: a generator that yields between pieces of at most a few ms and returns the
-result; `finish` runs it at once."""
+result; `run_to_result` runs it at once."""
 
 SMALL_MAX: Final = 64 << 10
 """Bytes up to which a JSON body is parsed at once, in 6 ms at most."""
@@ -42,7 +42,7 @@ def load(body: Buffer | list[memoryview], bounds: JsonBounds = UNBOUNDED) -> Any
     try:
         if len(body) > SMALL_MAX:
             # In pieces even without other work between them, so that other threads can run.
-            return finish(json_steps.load(bytes(body), bounds))
+            return run_to_result(json_steps.load_in_steps(bytes(body), bounds))
         return fastjson.loads(body)
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from None
@@ -70,7 +70,7 @@ def object_in_steps(
     if len(body) <= SMALL_MAX:
         return load_object(body)
     try:
-        value = yield from json_steps.load(bytes(body), bounds)  # type: ignore[arg-type]
+        value = yield from json_steps.load_in_steps(bytes(body), bounds)  # type: ignore[arg-type]
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from None
     return as_object(value)
@@ -81,7 +81,7 @@ def load_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
     return as_object(load(body))
 
 
-def dump(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Encode a JSON body as RocketMQ does: compact, keys sorted, None members left out."""
     return fastjson.dumps(value).encode("utf-8", "replace")
 
@@ -89,11 +89,11 @@ def dump(value: Any) -> bytes:
 def as_object(value: Any) -> dict[str, Any]:
     """Return `value` itself if it is a dict; raises BadBody for any other value, None included."""
     if not isinstance(value, dict):
-        raise BadBody(f"the body has {_kind(value)} where an object belongs")
+        raise BadBody(f"the body has {_kind_name(value)} where an object belongs")
     return value
 
 
-def text(members: dict[str, Any], name: str, default: str = "") -> str:
+def read_text(members: dict[str, Any], name: str, default: str = "") -> str:
     """Read a text member; numbers and booleans become text, null and missing the default. Raises
     BadBody for an object or a list."""
     value = members.get(name)
@@ -105,25 +105,25 @@ def text(members: dict[str, Any], name: str, default: str = "") -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    raise BadBody(f"{name} is {_kind(value)}, not text")
+    raise BadBody(f"{name} is {_kind_name(value)}, not text")
 
 
 def optional_text(members: dict[str, Any], name: str) -> str | None:
-    """Read a text member like `text`; None if it is null or missing. Raises BadBody."""
-    return None if members.get(name) is None else text(members, name)
+    """Read a text member like `read_text`; None if it is null or missing. Raises BadBody."""
+    return None if members.get(name) is None else read_text(members, name)
 
 
-def number(members: dict[str, Any], name: str, default: int = 0) -> int:
+def read_int64(members: dict[str, Any], name: str, default: int = 0) -> int:
     """Read an int64 member; null and missing are the default, digits as text are accepted,
     fractions are cut off. Raises BadBody."""
     value = members.get(name)
     return default if value is None else as_int(value, name)
 
 
-def int32(members: dict[str, Any], name: str, default: int = 0) -> int:
-    """Read like `number` a member that is an int in RocketMQ's class; raises BadBody also beyond 32
-    bits: a peer could not read a larger number, nor open a file that contains it."""
-    value = number(members, name, default)
+def read_int32(members: dict[str, Any], name: str, default: int = 0) -> int:
+    """Read like `read_int64` a member that is an int in RocketMQ's class; raises BadBody also
+    beyond 32 bits: a peer could not read a larger number, nor open a file that contains it."""
+    value = read_int64(members, name, default)
     if -(1 << 31) <= value < 1 << 31:
         return value
     raise BadBody(f"{name} exceeds 32 bits")
@@ -141,10 +141,10 @@ def as_int(value: Any, name: str) -> int:
         if -(1 << 63) <= result < 1 << 63:
             return result
         raise BadBody(f"{name} exceeds 64 bits")
-    raise BadBody(f"{name} is {_kind(value)}, not a number")
+    raise BadBody(f"{name} is {_kind_name(value)}, not a number")
 
 
-def flag(members: dict[str, Any], name: str, default: bool = False) -> bool:
+def read_flag(members: dict[str, Any], name: str, default: bool = False) -> bool:
     """Read a boolean member; null and missing are the default. As in fastjson the texts "true" (in
     any case) and "1" and the number 1 are True, other texts and numbers False. Raises BadBody for
     an object or a list."""
@@ -155,36 +155,36 @@ def flag(members: dict[str, Any], name: str, default: bool = False) -> bool:
         return value.lower() in ("true", "1")
     if isinstance(value, int | float):
         return value == 1
-    raise BadBody(f"{name} is {_kind(value)}, not a boolean")
+    raise BadBody(f"{name} is {_kind_name(value)}, not a boolean")
 
 
-def items(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> list[T]:
+def read_list(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> list[T]:
     """Read a list member, each element (also null) by `read`, in order; null and missing are empty.
     Raises BadBody."""
     value = members.get(name)
     if value is None:
         return []
     if not isinstance(value, list):
-        raise BadBody(f"{name} is {_kind(value)}, not a list")
+        raise BadBody(f"{name} is {_kind_name(value)}, not a list")
     return [read(element) for element in value]
 
 
-def table(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> dict[str, T]:
+def read_table(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> dict[str, T]:
     """Read an object member as a map, each value by `read`; null values are dropped, null and
     missing are empty. Raises BadBody."""
     value = members.get(name)
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise BadBody(f"{name} is {_kind(value)}, not an object")
+        raise BadBody(f"{name} is {_kind_name(value)}, not an object")
     return {key: read(element) for key, element in value.items() if element is not None}
 
 
 def items_in_steps(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> Steps[list[T]]:
-    """Read like `items`, in steps of READ elements; raises BadBody."""
+    """Read like `read_list`, in steps of READ elements; raises BadBody."""
     value = members.get(name)
     if not isinstance(value, list) or len(value) <= READ:
-        return items(members, name, read)
+        return read_list(members, name, read)
     found: list[T] = []
     for begin in range(0, len(value), READ):
         found += map(read, value[begin : begin + READ])
@@ -195,10 +195,10 @@ def items_in_steps(members: dict[str, Any], name: str, read: Callable[[Any], T])
 def table_in_steps(
     members: dict[str, Any], name: str, read: Callable[[Any], T]
 ) -> Steps[dict[str, T]]:
-    """Read like `table`, in steps of READ members; raises BadBody."""
+    """Read like `read_table`, in steps of READ members; raises BadBody."""
     value = members.get(name)
     if not isinstance(value, dict) or len(value) <= READ:
-        return table(members, name, read)
+        return read_table(members, name, read)
     found: dict[str, T] = {}
     for number, (key, element) in enumerate(value.items()):
         if element is not None:
@@ -209,17 +209,17 @@ def table_in_steps(
 
 
 def dump_in_steps(value: Any, size_max: int) -> Steps[bytes | None]:
-    """Encode like `dump`, in steps; None for more than `size_max` bytes. `value` must not change
-    until the last step."""
+    """Encode like `encode_json`, in steps; None for more than `size_max` bytes. `value` must not
+    change until the last step."""
     try:
-        return (yield from json_steps.dump(value, size_max))
+        return (yield from json_steps.dump_in_steps(value, size_max))
     except ValueError:
         return None
 
 
 def sort_in_steps(values: Iterable[str]) -> Steps[list[str]]:
     """Return a sorted list of texts (by code points), in steps."""
-    return (yield from json_steps.sort(values))
+    return (yield from json_steps.sort_in_steps(values))
 
 
 class KeptBody:
@@ -240,7 +240,7 @@ class KeptBody:
         return self._body
 
 
-def finish(steps: Steps[T]) -> T:
+def run_to_result(steps: Steps[T]) -> T:
     """Run all steps at once and return their result."""
     while True:
         try:
@@ -253,9 +253,9 @@ def finish(steps: Steps[T]) -> T:
 def as_text(value: Any) -> str:
     """Convert an element to text: numbers and booleans become text, null "". Raises BadBody for an
     object or a list."""
-    return text({"element": value}, "element")
+    return read_text({"element": value}, "element")
 
 
-def _kind(value: Any) -> str:
+def _kind_name(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")

@@ -236,11 +236,11 @@ def _decode_json(header: memoryview) -> Command:
         if _SURROGATE.search(text):
             members = json.loads(json.dumps(members, ensure_ascii=False).encode("utf-8", "replace"))
         return Command(
-            _int32(members["code"]),
-            _int32(members.get("opaque")),
-            _int32(members.get("flag")),
-            _language(members.get("language")),
-            _int32(members.get("version")),
+            _to_int32(members["code"]),
+            _to_int32(members.get("opaque")),
+            _to_int32(members.get("flag")),
+            _language_name(members.get("language")),
+            _to_int32(members.get("version")),
             _text(members.get("remark")),
             _text_map(members.get("extFields")),
         )
@@ -250,7 +250,7 @@ def _decode_json(header: memoryview) -> Command:
         raise WireError(f"header is not JSON: {error}") from None
 
 
-def _int32(value: Any) -> int:
+def _to_int32(value: Any) -> int:
     """Convert a number as fastjson does: text, booleans and floats too; null is 0."""
     if type(value) is int and -0x80000000 <= value <= 0x7FFFFFFF:
         return value
@@ -267,7 +267,7 @@ def _int32(value: Any) -> int:
     return number
 
 
-def _language(value: Any) -> str:
+def _language_name(value: Any) -> str:
     """Return the entry of LANGUAGES for a peer's text; unknown texts are OTHER."""
     # Our constant, not the peer's text: it is kept as long as the connection.
     number = _LANGUAGE_BYTES.get(value, _OTHER) if isinstance(value, str) else _OTHER

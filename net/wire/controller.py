@@ -19,16 +19,16 @@ from turbopump.net.wire.bodies import (
     as_int,
     as_object,
     as_text,
-    dump,
-    flag,
-    int32,
-    items,
+    encode_json,
     load,
     load_object,
-    number,
     optional_text,
-    table,
-    text,
+    read_flag,
+    read_int32,
+    read_int64,
+    read_list,
+    read_table,
+    read_text,
 )
 
 NAMES = JsonBounds(LONG.size, 8, 20_000)
@@ -50,11 +50,13 @@ class SyncStateSet:
     def decode(cls, body: Body) -> "SyncStateSet":
         """Decode the body of 1001, 1003, 1004 and 1008; raises BadBody."""
         members = load_object(body)
-        return cls(_ids(members), int32(members, "syncStateSetEpoch"))
+        return cls(_read_ids(members), read_int32(members, "syncStateSetEpoch"))
 
     def encode(self) -> bytes:
         """Encode the JSON body, ids sorted."""
-        return dump({"syncStateSet": sorted(self.members), "syncStateSetEpoch": self.set_epoch})
+        return encode_json(
+            {"syncStateSet": sorted(self.members), "syncStateSetEpoch": self.set_epoch}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,10 @@ class MemberGroup:
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
-        addresses = table(members, "brokerAddrs", as_text)
+        addresses = read_table(members, "brokerAddrs", as_text)
         return cls(
-            text(members, "cluster"),
-            text(members, "brokerName"),
+            read_text(members, "cluster"),
+            read_text(members, "brokerName"),
             {as_int(key, "brokerAddrs"): address for key, address in addresses.items()},
         )
 
@@ -100,12 +102,12 @@ class ElectMasterBody:
         """Decode the JSON body of a response to 1002; raises BadBody."""
         members = load_object(body)
         group = members.get("brokerMemberGroup")
-        return cls(_ids(members), None if group is None else MemberGroup.from_json(group))
+        return cls(_read_ids(members), None if group is None else MemberGroup.from_json(group))
 
     def encode(self) -> bytes:
         """Encode the body of the response to 1002."""
         group = None if self.group is None else self.group.to_json()
-        return dump({"brokerMemberGroup": group, "syncStateSet": sorted(self.members)})
+        return encode_json({"brokerMemberGroup": group, "syncStateSet": sorted(self.members)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,10 @@ class ReplicaIdentity:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            text(members, "brokerName"),
-            number(members, "brokerId"),
-            text(members, "brokerAddress"),
-            flag(members, "alive"),
+            read_text(members, "brokerName"),
+            read_int64(members, "brokerId"),
+            read_text(members, "brokerAddress"),
+            read_flag(members, "alive"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -161,10 +163,10 @@ class ReplicasInfo:
         return cls(
             None if master is None else as_int(master, "masterBrokerId"),
             optional_text(members, "masterAddress"),
-            int32(members, "masterEpoch"),
-            int32(members, "syncStateSetEpoch"),
-            tuple(items(members, "inSyncReplicas", ReplicaIdentity.from_json)),
-            tuple(items(members, "notInSyncReplicas", ReplicaIdentity.from_json)),
+            read_int32(members, "masterEpoch"),
+            read_int32(members, "syncStateSetEpoch"),
+            tuple(read_list(members, "inSyncReplicas", ReplicaIdentity.from_json)),
+            tuple(read_list(members, "notInSyncReplicas", ReplicaIdentity.from_json)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -188,12 +190,12 @@ class BrokerReplicasInfo:
     @classmethod
     def decode(cls, body: Body) -> "BrokerReplicasInfo":
         """Decode the JSON body of a response to 1006; raises BadBody."""
-        return cls(table(load_object(body), "replicasInfoTable", ReplicasInfo.from_json))
+        return cls(read_table(load_object(body), "replicasInfoTable", ReplicasInfo.from_json))
 
     def encode(self) -> bytes:
         """Encode the body of the response to 1006."""
         groups = {name: group.to_json() for name, group in self.groups.items()}
-        return dump({"replicasInfoTable": groups})
+        return encode_json({"replicasInfoTable": groups})
 
 
 def join_replicas_info(bodies: Iterable[bytes]) -> bytes:
@@ -206,12 +208,12 @@ def join_replicas_info(bodies: Iterable[bytes]) -> bytes:
 
 def encode_names(names: Iterable[str]) -> bytes:
     """Encode the body of a request 1006: a JSON list of broker names, in their order."""
-    return dump(list(names))
+    return encode_json(list(names))
 
 
 def decode_names(body: Body) -> list[str]:
     """Decode the broker names of a request 1006; raises BadBody, also beyond NAMES."""
-    return items({"names": load(body, NAMES)}, "names", as_text)
+    return read_list({"names": load(body, NAMES)}, "names", as_text)
 
 
 def encode_peers(peers: dict[str, str]) -> str:
@@ -226,12 +228,12 @@ def decode_peers(peers: str) -> dict[str, str]:
     return {name: address for name, _, address in pairs if address}
 
 
-def _ids(members: dict[str, Any]) -> frozenset[int]:
+def _read_ids(members: dict[str, Any]) -> frozenset[int]:
     """Read the broker ids of the member syncStateSet; raises BadBody."""
-    return frozenset(items(members, "syncStateSet", _id))
+    return frozenset(read_list(members, "syncStateSet", _read_id))
 
 
-def _id(value: Any) -> int:
+def _read_id(value: Any) -> int:
     """Read a broker id of a SyncStateSet; raises BadBody for a negative number."""
     found = as_int(value, "syncStateSet")
     if found < 0:

@@ -14,13 +14,13 @@ from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
     as_object,
     as_text,
-    dump,
-    flag,
-    int32,
+    encode_json,
     load_object,
-    number,
-    table,
-    text,
+    read_flag,
+    read_int32,
+    read_int64,
+    read_table,
+    read_text,
 )
 
 _KNOWN = frozenset(
@@ -76,22 +76,22 @@ class SubscriptionGroupConfig:
         members = as_object(value)
         policy = members.get("groupRetryPolicy")
         return cls(
-            group_name=text(members, "groupName"),
-            consume_enable=flag(members, "consumeEnable", True),
-            consume_from_min_enable=flag(members, "consumeFromMinEnable", True),
-            consume_broadcast_enable=flag(members, "consumeBroadcastEnable", True),
-            consume_message_orderly=flag(members, "consumeMessageOrderly"),
-            retry_queue_nums=int32(members, "retryQueueNums", 1),
-            retry_max_times=int32(members, "retryMaxTimes", 16),
+            group_name=read_text(members, "groupName"),
+            consume_enable=read_flag(members, "consumeEnable", True),
+            consume_from_min_enable=read_flag(members, "consumeFromMinEnable", True),
+            consume_broadcast_enable=read_flag(members, "consumeBroadcastEnable", True),
+            consume_message_orderly=read_flag(members, "consumeMessageOrderly"),
+            retry_queue_nums=read_int32(members, "retryQueueNums", 1),
+            retry_max_times=read_int32(members, "retryMaxTimes", 16),
             group_retry_policy=_default_policy() if policy is None else as_object(policy),
-            broker_id=number(members, "brokerId"),
-            which_broker_when_consume_slowly=number(members, "whichBrokerWhenConsumeSlowly", 1),
-            notify_consumer_ids_changed_enable=flag(
+            broker_id=read_int64(members, "brokerId"),
+            which_broker_when_consume_slowly=read_int64(members, "whichBrokerWhenConsumeSlowly", 1),
+            notify_consumer_ids_changed_enable=read_flag(
                 members, "notifyConsumerIdsChangedEnable", True
             ),
-            group_sys_flag=int32(members, "groupSysFlag"),
-            consume_timeout_minute=int32(members, "consumeTimeoutMinute", 15),
-            attributes=table(members, "attributes", as_text),
+            group_sys_flag=read_int32(members, "groupSysFlag"),
+            consume_timeout_minute=read_int32(members, "consumeTimeoutMinute", 15),
+            attributes=read_table(members, "attributes", as_text),
             extra={key: member for key, member in members.items() if key not in _KNOWN},
         )
 
@@ -124,9 +124,9 @@ class SubscriptionGroupConfig:
         """Return the line of this group in subscriptionGroup.json; it is encoded once, so the
         configuration must not change after the first call. Any thread may call this."""
         if not self._row:
-            self._row = fastjson.row(self.group_name, self.to_json(), 2)
+            self._row = fastjson.encode_member(self.group_name, self.to_json(), 2)
         return self._row
 
     def encode(self) -> bytes:
         """Encode `to_json` as a compact JSON body in UTF-8, at once."""
-        return dump(self.to_json())
+        return encode_json(self.to_json())

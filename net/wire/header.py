@@ -103,7 +103,7 @@ def _find_members(cls: type[Any]) -> tuple[Member, ...]:
     for field in dataclasses.fields(cls):
         key = field.metadata.get("key") or _camel_case(field.name)
         required = field.default is field.default_factory is dataclasses.MISSING
-        members.append((field.name, key, _reader(hints[field.name]), required))
+        members.append((field.name, key, _reader_of(hints[field.name]), required))
     return tuple(members)
 
 
@@ -112,7 +112,7 @@ def _camel_case(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _reader(hint: Any) -> Callable[[str, str], Any]:
+def _reader_of(hint: Any) -> Callable[[str, str], Any]:
     """Return the function that reads a member with this type hint from (wire key, text)."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)

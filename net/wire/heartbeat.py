@@ -14,14 +14,14 @@ from turbopump.net.wire.bodies import (
     BadBody,
     Steps,
     as_object,
-    dump,
-    flag,
-    int32,
-    items,
+    encode_json,
     items_in_steps,
     load_object,
     object_in_steps,
-    text,
+    read_flag,
+    read_int32,
+    read_list,
+    read_text,
 )
 from turbopump.net.wire.names import name_member
 from turbopump.net.wire.subscription import SubscriptionData
@@ -57,7 +57,7 @@ class ProducerData:
     def from_json(cls, value: Any) -> "ProducerData":
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
-        return cls(text(as_object(value), "groupName"))
+        return cls(read_text(as_object(value), "groupName"))
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the JSON-ready dict with RocketMQ's member names."""
@@ -82,12 +82,14 @@ class ConsumerData:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            group_name=text(members, "groupName"),
+            group_name=read_text(members, "groupName"),
             consume_type=name_member(members, "consumeType", CONSUME_PASSIVELY),
             message_model=name_member(members, "messageModel", CLUSTERING),
             consume_from_where=name_member(members, "consumeFromWhere", CONSUME_FROM_LAST_OFFSET),
-            subscription_data_set=items(members, "subscriptionDataSet", SubscriptionData.from_json),
-            unit_mode=flag(members, "unitMode"),
+            subscription_data_set=read_list(
+                members, "subscriptionDataSet", SubscriptionData.from_json
+            ),
+            unit_mode=read_flag(members, "unitMode"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +127,7 @@ class HeartbeatData:
         members = yield from object_in_steps(body)
         consumers: list[ConsumerData] = []
         weight = 0
-        for one in items(members, "consumerDataSet", as_object):
+        for one in read_list(members, "consumerDataSet", as_object):
             subscriptions = one.get("subscriptionDataSet")
             count = len(subscriptions) if isinstance(subscriptions, list) else 0
             if count > SUBSCRIPTIONS_MAX:
@@ -145,11 +147,11 @@ class HeartbeatData:
         """Decode the JSON bean; `isWithoutSub` is read like `withoutSub`. Raises BadBody."""
         members = as_object(value)
         return cls(
-            client_id=text(members, "clientID"),
-            producer_data_set=items(members, "producerDataSet", ProducerData.from_json),
-            consumer_data_set=items(members, "consumerDataSet", ConsumerData.from_json),
-            heartbeat_fingerprint=int32(members, "heartbeatFingerprint"),
-            without_sub=flag(members, "withoutSub") or flag(members, "isWithoutSub"),
+            client_id=read_text(members, "clientID"),
+            producer_data_set=read_list(members, "producerDataSet", ProducerData.from_json),
+            consumer_data_set=read_list(members, "consumerDataSet", ConsumerData.from_json),
+            heartbeat_fingerprint=read_int32(members, "heartbeatFingerprint"),
+            without_sub=read_flag(members, "withoutSub") or read_flag(members, "isWithoutSub"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -164,4 +166,4 @@ class HeartbeatData:
 
     def encode(self) -> bytes:
         """Encode `to_json` as a compact JSON body in UTF-8, at once."""
-        return dump(self.to_json())
+        return encode_json(self.to_json())

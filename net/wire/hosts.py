@@ -12,9 +12,9 @@ PACKED_V6_SIZE: Final = 20
 """Bytes of a packed IPv6 host with its port."""
 
 
-def pack(address: str) -> bytes:
+def pack_host(address: str) -> bytes:
     """Pack `1.2.3.4:80` or `[::1]:80` into 8 or 20 bytes; raises ValueError for any other text."""
-    host, port = split(address)
+    host, port = split_host_port(address)
     return pack_ip(host, port)
 
 
@@ -29,7 +29,7 @@ def pack_ip(host: str, port: int) -> bytes:
     return ip.packed + port.to_bytes(4, "big")
 
 
-def unpack(packed: bytes | bytearray | memoryview) -> str:
+def unpack_host(packed: bytes | bytearray | memoryview) -> str:
     """Convert a packed host to `ip:port`, an IPv6 address in brackets; raises ValueError for a
     wrong length."""
     if len(packed) not in (PACKED_V4_SIZE, PACKED_V6_SIZE):
@@ -38,7 +38,7 @@ def unpack(packed: bytes | bytearray | memoryview) -> str:
     return join(str(ip), int.from_bytes(packed[-4:], "big"))
 
 
-def split(address: str) -> tuple[str, int]:
+def split_host_port(address: str) -> tuple[str, int]:
     """(host, port) of `host:port`, without the brackets of an IPv6 host. The host may be a name and
     is not checked; raises ValueError unless the port is 0 to 65535."""
     host, colon, port = address.strip().rpartition(":")

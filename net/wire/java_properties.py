@@ -19,7 +19,7 @@ class PropertiesError(ValueError):
     """An unusable properties text; the message is one sentence for its author."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        super().__init__(escape_unprintable(message))
 
 
 class ConfigError(PropertiesError):
@@ -36,7 +36,7 @@ class Property:
     line: int = 0
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """The text with non-printable characters as Python's escapes, so that a text from outside is a
     single line in logs and terminals."""
     if text.isprintable():
@@ -54,8 +54,10 @@ def parse_properties(text: str) -> list[Property]:
         raise PropertiesError(f"the properties text is longer than {MAX_TEXT} characters")
     found: list[Property] = []
     for line, _, logical in _logical_lines(_natural_lines(text)):
-        key, value = _split(logical)
-        found.append(Property(_unescape(key, line), _unescape(value, line).rstrip(), line))
+        key, value = _split_line(logical)
+        found.append(
+            Property(_unescape_text(key, line), _unescape_text(value, line).rstrip(), line)
+        )
     return found
 
 
@@ -78,7 +80,7 @@ def updated_properties(text: str, values: Mapping[str, str]) -> str:
     for first, last, logical in _logical_lines(naturals):
         kept += naturals[end : first - 1]
         end = last
-        if _unescape(_split(logical)[0], first) not in values:
+        if _unescape_text(_split_line(logical)[0], first) not in values:
             kept += naturals[first - 1 : last]
     kept += naturals[end:]
     while kept and not kept[-1].strip(" \t\f"):
@@ -118,7 +120,7 @@ def _logical_lines(naturals: list[str]) -> list[tuple[int, int, str]]:
     return lines
 
 
-def _split(logical: str) -> tuple[str, str]:
+def _split_line(logical: str) -> tuple[str, str]:
     """Split a logical line into (key, value), both still escaped: the key ends at the first
     unescaped `=`, `:` or white space."""
     at = 0
@@ -130,7 +132,7 @@ def _split(logical: str) -> tuple[str, str]:
     return key, rest
 
 
-def _unescape(text: str, line: int) -> str:
+def _unescape_text(text: str, line: int) -> str:
     """Replace the escapes of a key or value; raises PropertiesError with the number `line`."""
     if "\\" not in text:
         return text

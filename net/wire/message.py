@@ -121,15 +121,15 @@ def decode_each(body: Buffer, *, check_crc: bool = True) -> Iterator[MessageView
         except ValueError as error:
             raise BadBody(f"no record at byte {position}: {error}") from None
         position += record.size
-        message = _view(record)
+        message = _to_view(record)
         try:
             if check_crc and not record.crc_ok:
                 raise BodyChanged(
                     f"the body of the record at log offset {record.physical_offset} changed"
                 )
-            message.body = inflate(record.sys_flag, record.body)
+            message.body = decompress_body(record.sys_flag, record.body)
             wrapped = record.sys_flag & NEED_UNWRAP_FLAG and record.sys_flag & INNER_BATCH_FLAG
-            readable = list(_unwrap(message)) if wrapped else [message]
+            readable = list(_inner_messages(message)) if wrapped else [message]
         except (BadBody, CompressionMissing) as error:
             yield Unreadable(message, error)
         else:
@@ -179,7 +179,7 @@ def decode_batch(body: Buffer, strict: bool = False) -> Iterator[tuple[int, byte
         at = element_end
 
 
-def inflate(sys_flag: int, body: bytes) -> bytes:
+def decompress_body(sys_flag: int, body: bytes) -> bytes:
     """Decompress a body by the compression bits of its sys_flag; an uncompressed body is returned
     as it is. Raises BadBody, or CompressionMissing if the method's package is not installed."""
     try:
@@ -188,7 +188,7 @@ def inflate(sys_flag: int, body: bytes) -> bytes:
         raise BadBody(str(error)) from None
 
 
-def _view(record: Record) -> MessageView:
+def _to_view(record: Record) -> MessageView:
     """Convert a record to a MessageView, whose body is as stored."""
     return MessageView(
         topic=str(record.topic, "utf-8", "replace"),
@@ -210,7 +210,7 @@ def _view(record: Record) -> MessageView:
     )
 
 
-def _unwrap(batch: MessageView) -> Iterator[MessageView]:
+def _inner_messages(batch: MessageView) -> Iterator[MessageView]:
     """Yield the messages of an inner batch; their queue offsets count from INNER_BASE."""
     base = batch.properties.get(INNER_BASE, "")
     is_offset = base.isascii() and base.isdigit() and len(base) <= _OFFSET_DIGITS

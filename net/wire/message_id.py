@@ -67,7 +67,7 @@ class UniqueIds:
         self._month_end_ms = 0
         self._count = 0
 
-    def next(self) -> str:
+    def next_id(self) -> str:
         """Generate a new id; 65,536 within a millisecond are distinct."""
         now_ms = self._now_ms()
         if not self._month_begin_ms <= now_ms < self._month_end_ms:

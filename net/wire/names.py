@@ -12,7 +12,7 @@ import re
 from typing import Any, Final
 
 from turbopump.engine import types
-from turbopump.net.wire.bodies import BadBody, text
+from turbopump.net.wire.bodies import BadBody, read_text
 
 MAX_TOPIC_LENGTH: Final = 127
 """Maximum characters of a topic name: it fits the length byte of a V1 record."""
@@ -91,18 +91,18 @@ def validate_topic_name(name: str) -> str | None:
         return "The specified topic is blank."
     if _LEGAL.fullmatch(name) is None:
         return (
-            f"The specified topic: {shown(name)}, contains illegal characters,"
+            f"The specified topic: {cut_name(name)}, contains illegal characters,"
             " allowing only ^[%|a-zA-Z0-9_-]+$"
         )
     if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         if len(name) > MAX_RETRY_TOPIC_LENGTH:
             return (
-                f"The specified topic is DLQ or Retry topic: {shown(name)}, and it's longer than"
+                f"The specified topic is DLQ or Retry topic: {cut_name(name)}, and it's longer than"
                 f" topic max length: {MAX_RETRY_TOPIC_LENGTH}"
             )
     elif len(name) > MAX_TOPIC_LENGTH:
         return (
-            f"The specified topic: {shown(name)}, is longer than"
+            f"The specified topic: {cut_name(name)}, is longer than"
             f" topic max length: {MAX_TOPIC_LENGTH}"
         )
     return None
@@ -121,12 +121,12 @@ def validate_group_name(name: str) -> str | None:
         return "The specified group is blank."
     if _LEGAL.fullmatch(name) is None:
         return (
-            f"The specified group: {shown(name)}, contains illegal characters,"
+            f"The specified group: {cut_name(name)}, contains illegal characters,"
             " allowing only ^[%|a-zA-Z0-9_-]+$"
         )
     if len(name) > MAX_GROUP_LENGTH:
         return (
-            f"The specified group: {shown(name)}, is longer than"
+            f"The specified group: {cut_name(name)}, is longer than"
             f" group max length: {MAX_GROUP_LENGTH}"
         )
     return None
@@ -147,7 +147,7 @@ def check_lengths(**texts: str | None) -> str | None:
 def name_member(members: dict[str, Any], name: str, default: str = "") -> str:
     """Read a text member of a bean that is a name; missing and null are the default. Raises BadBody
     if it is no text, or longer than MAX_ANY_NAME_LENGTH."""
-    value = text(members, name, default)
+    value = read_text(members, name, default)
     wrong = check_lengths(**{name: value})
     if wrong is not None:
         raise BadBody(wrong)
@@ -160,6 +160,6 @@ def kept_size(*texts: str) -> int:
     return sum(60 + len(one) if one.isascii() else 80 + 4 * len(one) for one in texts)
 
 
-def shown(name: str) -> str:
+def cut_name(name: str) -> str:
     """The name for a remark or the log: beyond MAX_ANY_NAME_LENGTH characters cut, with `...`."""
     return name if len(name) <= MAX_ANY_NAME_LENGTH else f"{name[:MAX_ANY_NAME_LENGTH]}..."

@@ -98,14 +98,14 @@ class PopHandle:
         if not _BROKER.fullmatch(parts[5]):
             raise BadHandle(f"a handle of broker {parts[5][:100]!r}")
         return cls(
-            start=QueueOffset(_number(parts[0], 63)),
-            pop_time_ms=_number(parts[1], 62),
-            invisible_ms=_number(parts[2], 62),
-            revive_queue_id=_number(parts[3], 31),
+            start=QueueOffset(_parse_number(parts[0], 63)),
+            pop_time_ms=_parse_number(parts[1], 62),
+            invisible_ms=_parse_number(parts[2], 62),
+            revive_queue_id=_parse_number(parts[3], 31),
             kind=kind,
             broker_name=parts[5],
-            queue_id=_number(parts[6], 31),
-            queue_offset=QueueOffset(_number(parts[7], 63)) if len(parts) > 7 else None,
+            queue_id=_parse_number(parts[6], 31),
+            queue_offset=QueueOffset(_parse_number(parts[7], 63)) if len(parts) > 7 else None,
         )
 
     def text(self) -> str:
@@ -155,7 +155,7 @@ def read_start_offsets(text: str) -> dict[tuple[RetryKind, int], QueueOffset]:
             raise BadHandle(f"a start offset of retry flag {words[0][:20]!r}") from None
         if len(words) != 3:
             raise BadHandle(f"a start offset has three parts: {part[:100]!r}")
-        found[kind, _number(words[1], 31)] = QueueOffset(_number(words[2], 63))
+        found[kind, _parse_number(words[1], 31)] = QueueOffset(_parse_number(words[2], 63))
     return found
 
 
@@ -180,13 +180,13 @@ def read_order_counts(text: str) -> dict[tuple[int, QueueOffset | None], int]:
         if len(words) != 3:
             raise BadHandle(f"an order count has three parts: {part[:100]!r}")
         queue, is_message, at = words[1].partition("%")
-        queue_id = _number(queue.removeprefix("qo"), 31)
-        place = QueueOffset(_number(at, 63)) if is_message else None
-        found[queue_id, place] = _number(words[2], 31)
+        queue_id = _parse_number(queue.removeprefix("qo"), 31)
+        place = QueueOffset(_parse_number(at, 63)) if is_message else None
+        found[queue_id, place] = _parse_number(words[2], 31)
     return found
 
 
-def _number(text: str, bits: int) -> int:
+def _parse_number(text: str, bits: int) -> int:
     """Parse a decimal number below 2 ** `bits`; raises BadHandle."""
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 1 << bits:
         return int(text)

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from turbopump.engine.types import Buffer, QueueOffset
-from turbopump.net.wire.bodies import BadBody, as_int, dump, int32, load_small_object, number
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    encode_json,
+    load_small_object,
+    read_int32,
+    read_int64,
+)
 from turbopump.net.wire.names import name_member
 from turbopump.net.wire.properties import PROPERTY_SEPARATOR
 
@@ -80,7 +87,7 @@ class CheckPoint:
         except ValueError:
             return None
 
-    def body(self) -> bytes:
+    def encode_body(self) -> bytes:
         """Encode the JSON body of its record, in RocketMQ's form."""
         key = self.key
         members: dict[str, Any] = {
@@ -100,24 +107,24 @@ class CheckPoint:
         }
         if self.retries:
             members["rp"] = str(self.retries)
-        return dump(members)
+        return encode_json(members)
 
     @classmethod
     def parse(cls, body: Buffer) -> "CheckPoint":
         """Parse a record's body, ours or RocketMQ's; raises BadBody."""
         members = load_small_object(body)
-        count = int32(members, "n")
+        count = read_int32(members, "n")
         if not 0 < count <= MESSAGES_MAX:
             raise BadBody(f"a check point of {count} messages")
         distances = members.get("d") or list(range(count))
         if not isinstance(distances, list) or len(distances) != count:
             raise BadBody("a check point with other distances than messages")
         return cls(
-            _key(members),
-            _natural(members, "it"),
-            _distances(distances),
-            int32(members, "bm") & ((1 << count) - 1),
-            _natural(members, "rp"),
+            _read_key(members),
+            _read_natural(members, "it"),
+            _read_distances(distances),
+            read_int32(members, "bm") & ((1 << count) - 1),
+            _read_natural(members, "rp"),
             members.get("sp") is True,
         )
 
@@ -136,7 +143,7 @@ class Acknowledgement:
         """TAGS of the acknowledgement's record: `ack` or `bAck`."""
         return BATCH_ACK_TAG if self.is_batch else ACK_TAG
 
-    def body(self) -> bytes:
+    def encode_body(self) -> bytes:
         """Encode the JSON body of its record, in RocketMQ's form."""
         key = self.key
         members: dict[str, Any] = {
@@ -150,7 +157,7 @@ class Acknowledgement:
         }
         if self.is_batch:
             members["aol"] = list(self.queue_offsets)
-        return dump(members)
+        return encode_json(members)
 
     @classmethod
     def parse(cls, body: Buffer, is_batch: bool) -> "Acknowledgement":
@@ -159,9 +166,9 @@ class Acknowledgement:
         for long_name, name in _LONG_NAMES.items():
             if name not in members and long_name in members:
                 members[name] = members[long_name]
-        key = _key(members)
+        key = _read_key(members)
         if not is_batch:
-            return cls(key, (QueueOffset(_natural(members, "ao")),))
+            return cls(key, (QueueOffset(_read_natural(members, "ao")),))
         acked = members.get("aol") or []
         if not isinstance(acked, list):
             raise BadBody("acknowledged offsets that are no list")
@@ -199,7 +206,7 @@ def acked_offsets(start: QueueOffset, bits: bytes) -> Sequence[QueueOffset]:
     ]
 
 
-def _key(members: dict[str, Any]) -> CheckPointKey:
+def _read_key(members: dict[str, Any]) -> CheckPointKey:
     """Read the key of a record.
 
     A client may have written the record: invalid names must be refused here, because a later record
@@ -208,19 +215,19 @@ def _key(members: dict[str, Any]) -> CheckPointKey:
     topic, group, broker_name = (name_member(members, name) for name in ("t", "c", "bn"))
     if PROPERTY_SEPARATOR in topic + group + broker_name:
         raise BadBody("a name with the separator of properties")
-    queue_id, start = int32(members, "q"), QueueOffset(_natural(members, "so"))
-    return CheckPointKey(topic, group, queue_id, start, _natural(members, "pt"), broker_name)
+    queue_id, start = read_int32(members, "q"), QueueOffset(_read_natural(members, "so"))
+    return CheckPointKey(topic, group, queue_id, start, _read_natural(members, "pt"), broker_name)
 
 
-def _natural(members: dict[str, Any], name: str) -> int:
+def _read_natural(members: dict[str, Any], name: str) -> int:
     """Read a number member that is not negative; raises BadBody."""
-    value = number(members, name)
+    value = read_int64(members, name)
     if value < 0:
         raise BadBody(f"{name} is {value}")
     return value
 
 
-def _distances(values: list[Any]) -> tuple[int, ...]:
+def _read_distances(values: list[Any]) -> tuple[int, ...]:
     """Read the distances of a check point.
 
     Thousands are read in a row after a restart, so the distances that a broker wrote are checked
@@ -228,10 +235,10 @@ def _distances(values: list[Any]) -> tuple[int, ...]:
     """
     if set(map(type, values)) == {int} and min(values) >= 0 and max(values) < 1 << 31:
         return tuple(values)
-    return tuple(map(_distance, values))
+    return tuple(map(_read_distance, values))
 
 
-def _distance(value: Any) -> int:
+def _read_distance(value: Any) -> int:
     distance = as_int(value, "d")
     if not 0 <= distance < 1 << 31:
         raise BadBody(f"a message at distance {distance} from the first")

@@ -6,7 +6,7 @@ Owns RocketMQ's MessageQueue. It must never know a broker's address.
 from typing import Any, NamedTuple
 
 from turbopump.engine import fastjson
-from turbopump.net.wire.bodies import BadBody, as_object, int32, text
+from turbopump.net.wire.bodies import BadBody, as_object, read_int32, read_text
 
 
 class MessageQueue(NamedTuple):
@@ -26,7 +26,11 @@ class MessageQueue(NamedTuple):
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
-        return cls(text(members, "topic"), text(members, "brokerName"), int32(members, "queueId"))
+        return cls(
+            read_text(members, "topic"),
+            read_text(members, "brokerName"),
+            read_int32(members, "queueId"),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the JSON-ready dict with RocketMQ's member names."""

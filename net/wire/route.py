@@ -16,17 +16,17 @@ from turbopump.net.wire.bodies import (
     as_int,
     as_object,
     as_text,
-    dump,
-    finish,
-    flag,
-    int32,
-    items,
+    encode_json,
     items_in_steps,
     load_object,
     optional_text,
-    table,
+    read_flag,
+    read_int32,
+    read_list,
+    read_table,
+    read_text,
+    run_to_result,
     table_in_steps,
-    text,
 )
 
 MASTER_ID: Final = 0
@@ -51,12 +51,12 @@ class BrokerData:
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
-        addresses = table(members, "brokerAddrs", as_text)
+        addresses = read_table(members, "brokerAddrs", as_text)
         return cls(
-            cluster=text(members, "cluster"),
-            broker_name=text(members, "brokerName"),
+            cluster=read_text(members, "cluster"),
+            broker_name=read_text(members, "brokerName"),
             broker_addrs={as_int(key, "broker id"): value for key, value in addresses.items()},
-            enable_acting_master=flag(members, "enableActingMaster"),
+            enable_acting_master=read_flag(members, "enableActingMaster"),
             zone_name=optional_text(members, "zoneName"),
         )
 
@@ -88,11 +88,11 @@ class QueueData:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            broker_name=text(members, "brokerName"),
-            read_queue_nums=int32(members, "readQueueNums"),
-            write_queue_nums=int32(members, "writeQueueNums"),
-            perm=int32(members, "perm"),
-            topic_sys_flag=int32(members, "topicSysFlag"),
+            broker_name=read_text(members, "brokerName"),
+            read_queue_nums=read_int32(members, "readQueueNums"),
+            write_queue_nums=read_int32(members, "writeQueueNums"),
+            perm=read_int32(members, "perm"),
+            topic_sys_flag=read_int32(members, "topicSysFlag"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class TopicRouteData:
     def from_json(cls, value: Any) -> "TopicRouteData":
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
-        return finish(cls.from_json_in_steps(value))
+        return run_to_result(cls.from_json_in_steps(value))
 
     @classmethod
     def from_json_in_steps(cls, value: Any) -> Steps["TopicRouteData"]:
@@ -155,7 +155,9 @@ class TopicRouteData:
             queue_datas=(yield from items_in_steps(members, "queueDatas", QueueData.from_json)),
             broker_datas=(yield from items_in_steps(members, "brokerDatas", BrokerData.from_json)),
             order_topic_conf=optional_text(members, "orderTopicConf"),
-            filter_server_table=(yield from table_in_steps(members, "filterServerTable", _texts)),
+            filter_server_table=(
+                yield from table_in_steps(members, "filterServerTable", _read_texts)
+            ),
             topic_queue_mapping_by_broker=None if mapping is None else as_object(mapping),
         )
 
@@ -172,7 +174,7 @@ class TopicRouteData:
     def encode(self) -> bytes:
         """Encode the JSON bean as a body, at once and without any blank: the Go client scans the
         text by hand."""
-        return dump(self.to_json())
+        return encode_json(self.to_json())
 
     def to_lazy_json(self) -> dict[str, Any]:
         """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
@@ -202,7 +204,7 @@ class ClusterInfo:
     def from_json(cls, value: Any) -> "ClusterInfo":
         """Convert a parsed JSON object with RocketMQ's member names; null and missing members are
         empty, 0 or the default. Raises BadBody for another shape."""
-        return finish(cls.from_json_in_steps(value))
+        return run_to_result(cls.from_json_in_steps(value))
 
     @classmethod
     def from_json_in_steps(cls, value: Any) -> Steps["ClusterInfo"]:
@@ -210,7 +212,7 @@ class ClusterInfo:
         members = as_object(value)
         return cls(
             (yield from table_in_steps(members, "brokerAddrTable", BrokerData.from_json)),
-            (yield from table_in_steps(members, "clusterAddrTable", _texts)),
+            (yield from table_in_steps(members, "clusterAddrTable", _read_texts)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -225,7 +227,7 @@ class ClusterInfo:
 
     def encode(self) -> bytes:
         """Encode `to_json` as a compact JSON body in UTF-8, at once."""
-        return dump(self.to_json())
+        return encode_json(self.to_json())
 
     def to_lazy_json(self) -> dict[str, Any]:
         """Convert like `to_json` for `dump_in_steps`, which converts the parts as it encodes them:
@@ -236,6 +238,6 @@ class ClusterInfo:
         }
 
 
-def _texts(value: Any) -> list[str]:
+def _read_texts(value: Any) -> list[str]:
     """Convert a JSON list to texts; null is empty. Raises BadBody."""
-    return items({"element": value}, "element", as_text)
+    return read_list({"element": value}, "element", as_text)

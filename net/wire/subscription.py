@@ -12,10 +12,10 @@ from turbopump.net.wire.bodies import (
     as_int,
     as_object,
     as_text,
-    flag,
-    items,
-    number,
-    text,
+    read_flag,
+    read_int64,
+    read_list,
+    read_text,
 )
 from turbopump.net.wire.names import MAX_ANY_NAME_LENGTH, kept_size, name_member
 from turbopump.pyx.index import java_hash
@@ -81,9 +81,9 @@ class SubscriptionData:
         """Decode the JSON bean; Go sends codeSet as texts. Raises BadBody, also beyond
         EXPRESSION_MAX or TAGS_MAX. Tags and hashes are taken as sent."""
         members = as_object(value)
-        sub_string = text(members, "subString")
-        tags = frozenset(items(members, "tagsSet", as_text))
-        codes = frozenset(items(members, "codeSet", _code))
+        sub_string = read_text(members, "subString")
+        tags = frozenset(read_list(members, "tagsSet", as_text))
+        codes = frozenset(read_list(members, "codeSet", _to_int32))
         characters = max(len(sub_string), sum(map(len, tags)))
         if characters > EXPRESSION_MAX or max(len(tags), len(codes)) > TAGS_MAX:
             raise BadBody(f"a subscription exceeds {EXPRESSION_MAX} characters or {TAGS_MAX} tags")
@@ -92,9 +92,9 @@ class SubscriptionData:
             sub_string=sub_string,
             tags_set=tags,
             code_set=codes,
-            sub_version=number(members, "subVersion"),
+            sub_version=read_int64(members, "subVersion"),
             expression_type=name_member(members, "expressionType", TAG) or TAG,
-            class_filter_mode=flag(members, "classFilterMode"),
+            class_filter_mode=read_flag(members, "classFilterMode"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def parse_subscription(
     return SubscriptionData(topic, expression, tags, codes, sub_version)
 
 
-def _code(value: Any) -> int:
+def _to_int32(value: Any) -> int:
     """Convert a hash code to Java's int of 32 bits: a peer may send its unsigned form."""
     code = as_int(value, "codeSet") & 0xFFFFFFFF
     return code - (1 << 32) if code >> 31 else code

@@ -18,14 +18,14 @@ from turbopump.net.wire.bodies import (
     as_int,
     as_object,
     as_text,
-    dump,
-    flag,
-    int32,
+    encode_json,
     load_object,
-    number,
-    table,
+    read_flag,
+    read_int32,
+    read_int64,
+    read_table,
+    read_text,
     table_in_steps,
-    text,
 )
 
 # Bits of a permission (RocketMQ: PermName).
@@ -57,7 +57,7 @@ class DataVersion:
     state_version: int = 0
     timestamp: int = 0
 
-    def next(self, now_ms: int, state_version: int = 0) -> "DataVersion":
+    def next_version(self, now_ms: int, state_version: int = 0) -> "DataVersion":
         """Build the version after a change at `now_ms` (epoch ms): the counter one higher
         (RocketMQ: DataVersion.nextVersion)."""
         return DataVersion(self.counter + 1, state_version, now_ms)
@@ -69,9 +69,9 @@ class DataVersion:
             return cls()
         members = as_object(value)
         return cls(
-            number(members, "counter"),
-            number(members, "stateVersion"),
-            number(members, "timestamp"),
+            read_int64(members, "counter"),
+            read_int64(members, "stateVersion"),
+            read_int64(members, "timestamp"),
         )
 
     @classmethod
@@ -89,7 +89,7 @@ class DataVersion:
 
     def encode(self) -> bytes:
         """Encode `to_json` as a compact JSON body in UTF-8, at once."""
-        return dump(self.to_json())
+        return encode_json(self.to_json())
 
 
 @dataclass(slots=True)
@@ -128,14 +128,14 @@ class TopicConfig:
         empty, 0 or the default. Raises BadBody for another shape."""
         members = as_object(value)
         return cls(
-            topic_name=text(members, "topicName"),
-            read_queue_nums=int32(members, "readQueueNums", 16),
-            write_queue_nums=int32(members, "writeQueueNums", 16),
-            perm=int32(members, "perm", PERM_READ | PERM_WRITE),
-            topic_filter_type=text(members, "topicFilterType", SINGLE_TAG),
-            topic_sys_flag=int32(members, "topicSysFlag"),
-            order=flag(members, "order"),
-            attributes=table(members, "attributes", as_text),
+            topic_name=read_text(members, "topicName"),
+            read_queue_nums=read_int32(members, "readQueueNums", 16),
+            write_queue_nums=read_int32(members, "writeQueueNums", 16),
+            perm=read_int32(members, "perm", PERM_READ | PERM_WRITE),
+            topic_filter_type=read_text(members, "topicFilterType", SINGLE_TAG),
+            topic_sys_flag=read_int32(members, "topicSysFlag"),
+            order=read_flag(members, "order"),
+            attributes=read_table(members, "attributes", as_text),
         )
 
     @classmethod
@@ -157,19 +157,19 @@ class TopicConfig:
         }
 
     def row(self) -> bytes:
-        """Return the line of this topic in topics.json; `fastjson.compact` turns it into the form
-        of a body.
+        """Return the line of this topic in topics.json; `fastjson.strip_layout` turns it into the
+        form of a body.
 
         The line is encoded once, so the configuration must not change after the first call. Any
         thread may call this.
         """
         if not self._row:
-            self._row = fastjson.row(self.topic_name, self.to_json(), 2)
+            self._row = fastjson.encode_member(self.topic_name, self.to_json(), 2)
         return self._row
 
     def encode(self) -> bytes:
         """Encode `to_json` as a compact JSON body in UTF-8, at once."""
-        return dump(self.to_json())
+        return encode_json(self.to_json())
 
     def to_text(self) -> str:
         """Format the line of a compressed registration, without order and topicSysFlag."""
@@ -194,7 +194,7 @@ class TopicConfig:
             write_queue_nums=as_int(words[2], "writeQueueNums"),
             perm=as_int(words[3], "perm"),
             topic_filter_type=words[4],
-            attributes=table({"attributes": attributes}, "attributes", as_text),
+            attributes=read_table({"attributes": attributes}, "attributes", as_text),
         )
 
 
@@ -218,10 +218,10 @@ class TopicConfigs:
         members = as_object(value)
         return cls(
             DataVersion.from_json(members.get("dataVersion")),
-            table(members, "topicConfigTable", TopicConfig.from_json),
+            read_table(members, "topicConfigTable", TopicConfig.from_json),
             DataVersion.from_json(members.get("mappingDataVersion")),
-            table(members, "topicQueueMappingDetailMap", as_object),
-            table(members, "topicQueueMappingInfoMap", as_object),
+            read_table(members, "topicQueueMappingDetailMap", as_object),
+            read_table(members, "topicQueueMappingInfoMap", as_object),
         )
 
     @classmethod
@@ -263,6 +263,6 @@ class TopicConfigs:
             self.data_version.encode(),
             self.mapping_data_version.encode(),
             ",".join(row_texts(sorted(configs), configs)).encode(),
-            dump(self.topic_queue_mapping_detail_map),
-            dump(self.topic_queue_mapping_info_map),
+            encode_json(self.topic_queue_mapping_detail_map),
+            encode_json(self.topic_queue_mapping_info_map),
         )

@@ -74,14 +74,14 @@ class Judgement:
     missing: list[tuple[int, Claim]] = field(default_factory=list)
     """The first SOUGHT_MAX claims whose message is not at its place, by log offset."""
 
-    def add(self, other: "Judgement") -> None:
+    def merge(self, other: "Judgement") -> None:
         """Add the results of another task to this object."""
         for mine, theirs in (
             (self.acked, other.acked),
             (self.consumed, other.consumed),
             (self.writers, other.writers),
         ):
-            mine.add(theirs)
+            mine.merge(theirs)
         self.missing = first_claims([*self.missing, *other.missing])
 
     def tally_of(self, claim: Claim) -> Tally:
@@ -112,7 +112,9 @@ def audited_stores(logs: Sequence[AuditedLog], leader: AuditedLog) -> AuditedSto
     return AuditedStores(stores, next(n for n, log in enumerate(logs) if log is leader))
 
 
-def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: Judgement) -> None:
+def judge_claim(
+    claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: Judgement
+) -> None:
     """Judge one claim and add the result to `judged`; `facts` are all messages at its place, of any
     store, in any order."""
     tally = judged.tally_of(claim)
@@ -121,14 +123,14 @@ def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: J
     known = audited.stores[audited.leader]
     fact = there[audited.leader]
     found = (
-        [_finding(claim, known, "is not there", claim.log_offset)]
+        [_make_finding(claim, known, "is not there", claim.log_offset)]
         if fact is None
-        else list(_differences(claim, fact, known))
+        else list(_find_differences(claim, fact, known))
     )
     if found and (why := _excuse_for(claim, fact, known)):
         tally.count(why)
         return
-    tally.extend(found)
+    tally.add_findings(found)
     if fact is not None and not found:
         tally.count("found")
         _check_writer(claim, fact, known, judged.writers)
@@ -138,10 +140,10 @@ def judge(claim: Claim, facts: Sequence[Fact], audited: AuditedStores, judged: J
             continue
         copy = there[number]
         if copy is not None and copy.log_offset < other.confirm:
-            tally.extend(_differences(claim, copy, other))
+            tally.add_findings(_find_differences(claim, copy, other))
         elif log_offset < other.confirm and _is_after_deletion(claim, other, log_offset):
             what = f"is not there, and {other.confirm} is confirmed"
-            tally.add_finding(_finding(claim, other, what, log_offset))
+            tally.add_finding(_make_finding(claim, other, what, log_offset))
     if found:
         at = found[0].log_offset
         judged.missing = first_claims([*judged.missing, (-1 if at is None else at, claim)])
@@ -182,15 +184,15 @@ def _excuse_for(claim: Claim, fact: Fact | None, known: JudgedStore) -> str:
     return ""
 
 
-def _differences(claim: Claim, fact: Fact, known: JudgedStore) -> Iterator[Finding]:
+def _find_differences(claim: Claim, fact: Fact, known: JudgedStore) -> Iterator[Finding]:
     """Yield a finding for each difference of the message at the claimed place from the claim."""
     at = fact.log_offset
     if fact.digest and claim.digest and not fact.digest.startswith(claim.digest):
-        yield _finding(claim, known, "is another message there", at)
+        yield _make_finding(claim, known, "is another message there", at)
     elif claim.key and fact.key and claim.key != fact.key:
-        yield _finding(claim, known, f"has the key {fact.key} there, not {claim.key}", at)
+        yield _make_finding(claim, known, f"has the key {fact.key} there, not {claim.key}", at)
     elif claim.log_offset not in (None, at):
-        yield _finding(claim, known, f"lies at {at}, not at log offset {claim.log_offset}", at)
+        yield _make_finding(claim, known, f"lies at {at}, not at log offset {claim.log_offset}", at)
 
 
 def _check_writer(claim: Claim, fact: Fact, known: JudgedStore, writers: Tally) -> None:
@@ -201,7 +203,7 @@ def _check_writer(claim: Claim, fact: Fact, known: JudgedStore, writers: Tally) 
     writers.count("labels compared")
     if label is not None and label != claim.epoch:
         writers.add_finding(
-            _finding(
+            _make_finding(
                 claim,
                 known,
                 f"is of epoch {label} there, {claim.broker or 'a broker'} acknowledged it"
@@ -212,7 +214,7 @@ def _check_writer(claim: Claim, fact: Fact, known: JudgedStore, writers: Tally) 
         )
 
 
-def _finding(
+def _make_finding(
     claim: Claim, known: JudgedStore, what: str, log_offset: int | None, epoch: int | None = None
 ) -> Finding:
     """Return a violation of a claim in a store; `what` is the end of its text, after "the

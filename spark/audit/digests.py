@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
-from turbopump.spark.audit.replicas import AuditedReplica, LogFile, mapped
+from turbopump.spark.audit.replicas import AuditedReplica, LogFile, map_file
 from turbopump.spark.audit.scan import RecordWalk, topic_of
 
 BLOCK_BYTES = 4 << 20
@@ -69,7 +69,7 @@ def digest_file(task: DigestTask) -> DigestReport:
     """Read the pieces of the task's file and return their digests. Raises OSError."""
     digests = []
     base = task.file.base
-    with mapped(task.file.path) as opened:
+    with map_file(task.file.path) as opened:
         for start, end in zip(task.bounds, task.bounds[1:], strict=False):
             view = opened.region.view(start - base, end - start)
             digests.append(hashlib.blake2b(view, digest_size=DIGEST_BYTES).digest())
@@ -79,7 +79,7 @@ def digest_file(task: DigestTask) -> DigestReport:
 def first_difference(one: LogFile, other: LogFile, start: int, end: int) -> int | None:
     """Return the first log offset in [start, end) at which two files differ; None if they do
     not. Raises OSError."""
-    with mapped(one.path) as left, mapped(other.path) as right:
+    with map_file(one.path) as left, map_file(other.path) as right:
         for at in range(start, end, COMPARE_BYTES):
             size = min(COMPARE_BYTES, end - at)
             mine = left.region.read(at - one.base, size)
@@ -106,7 +106,7 @@ def record_at(file: LogFile, log_offset: int) -> RecordPlace | None:
 
     None in a filler, in damage or after the end. Raises OSError.
     """
-    with mapped(file.path) as opened:
+    with map_file(file.path) as opened:
         for row in RecordWalk(opened.region, file, None):
             at = file.base + row[kernel.POSITION]
             if at > log_offset:

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from turbopump.spark.audit.claims import AuditedStores, Fact, Judgement, judge
+from turbopump.spark.audit.claims import AuditedStores, Fact, Judgement, judge_claim
 from turbopump.spark.audit.facts import FactTask, judge_in_rounds
 from turbopump.spark.audit.ledger import Claim, LedgerError, Part
 
@@ -30,7 +30,7 @@ class TaskRunner(Protocol):
         """Run `work` on each task and return the results in the order of the tasks. Both must be
         picklable. Errors of `work` are raised, maybe while the results are read."""
 
-    def judge(
+    def judge_claims(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
     ) -> Judgement:
         """Judge all claims in `parts` of ledgers by the messages in the log files of `tasks`.
@@ -51,7 +51,7 @@ class LocalTaskRunner:
         with ProcessPoolExecutor(min(self._workers, len(tasks)), context) as pool:
             return list(pool.map(work, tasks))
 
-    def judge(
+    def judge_claims(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
     ) -> Judgement:
         """Judge all claims in this process; see `facts.judge_in_rounds`."""
@@ -72,7 +72,7 @@ class SparkTaskRunner:
             _or_raise(result) for result in given.map(partial(_result_or_error, work)).collect()
         ]
 
-    def judge(
+    def judge_claims(
         self, parts: Sequence[Part], tasks: Sequence[FactTask], audited: AuditedStores
     ) -> Judgement:
         """Judge all claims in Spark, joined with the messages by place. Raises Spark's errors."""
@@ -90,8 +90,8 @@ class SparkTaskRunner:
         )
         joined = claims.join(there, PLACE, "left")
         total = Judgement()
-        for judged in joined.rdd.mapPartitions(partial(_judged, audited)).collect():
-            total.add(judged)
+        for judged in joined.rdd.mapPartitions(partial(_judge_rows, audited)).collect():
+            total.merge(judged)
         return total
 
 
@@ -111,7 +111,7 @@ def _or_raise(result: Any) -> Any:
     return result
 
 
-def _judged(audited: AuditedStores, rows: Iterable[Any]) -> Iterator[Judgement]:
+def _judge_rows(audited: AuditedStores, rows: Iterable[Any]) -> Iterator[Judgement]:
     """Yield the Judgement of the claims in `rows` of Spark, each row with the facts at its
     place."""
     judged = Judgement()
@@ -128,5 +128,5 @@ def _judged(audited: AuditedStores, rows: Iterable[Any]) -> Iterator[Judgement]:
             row.epoch,
         )
         facts = [Fact(*one) for one in row.facts or ()]
-        judge(claim, facts, audited, judged)
+        judge_claim(claim, facts, audited, judged)
     yield judged

@@ -12,7 +12,7 @@ from itertools import islice
 from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
-from turbopump.spark.audit.claims import AuditedStores, Fact, Judgement, judge
+from turbopump.spark.audit.claims import AuditedStores, Fact, Judgement, judge_claim
 from turbopump.spark.audit.ledger import (
     Claim,
     Confirmed,
@@ -22,7 +22,7 @@ from turbopump.spark.audit.ledger import (
     Part,
     read_part,
 )
-from turbopump.spark.audit.replicas import LogFile, mapped
+from turbopump.spark.audit.replicas import LogFile, map_file
 from turbopump.spark.audit.scan import RecordWalk, Row, queue_offsets_of, topic_of
 
 ROUND = 250_000
@@ -66,7 +66,7 @@ def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Place
     """Yield the messages of a file in the order of the log, or only the messages at the `wanted`
     places; an inner batch yields one for each queue offset. Raises OSError."""
     names: dict[bytes, str] = {}
-    with mapped(task.file.path) as opened:
+    with map_file(task.file.path) as opened:
         region = opened.region
         for row in RecordWalk(region, task.file, task.confirm):
             log_offset = task.file.base + row[kernel.POSITION]
@@ -79,10 +79,10 @@ def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Place
             for number in range(width):
                 place = topic, queue_id, first + number
                 if wanted is None or place in wanted:
-                    yield Placed(place, _fact(task.store, log_offset, row, region, width))
+                    yield Placed(place, _make_fact(task.store, log_offset, row, region, width))
 
 
-def _fact(store: int, log_offset: int, row: Row, region: Region, width: int) -> Fact:
+def _make_fact(store: int, log_offset: int, row: Row, region: Region, width: int) -> Fact:
     """Return the message in `row` as a Fact; `width` is the number of its queue offsets."""
     text = region.read(row[kernel.PROPERTIES_AT], row[kernel.PROPERTIES_SIZE])
     key = parse_properties(text).get(b"UNIQ_KEY", b"") if b"UNIQ_KEY" in text else b""
@@ -118,7 +118,7 @@ class Summary:
     left_out: int = 0
     """Lines of brokers beyond CUTS_MAX and WRITERS_MAX, which are not checked."""
 
-    def add(self, other: "Summary") -> None:
+    def merge(self, other: "Summary") -> None:
         """Add the summary of other parts to this object."""
         self.acked += other.acked
         self.read += other.read
@@ -134,7 +134,7 @@ class Summary:
         del self.cuts[CUTS_MAX:]
 
 
-def summarize(part: Part) -> Summary:
+def summarize_ledger(part: Part) -> Summary:
     """Read one part of a ledger and return its summary. Raises OSError, LedgerError."""
     summary = Summary()
     for entry in read_part(part):
@@ -190,7 +190,7 @@ def judge_in_rounds(
             for placed in facts_of(task, wanted):
                 found.setdefault(placed.place, []).append(placed.fact)
         for claim in some:
-            judge(claim, found.get(claim.place, ()), audited, judged)
+            judge_claim(claim, found.get(claim.place, ()), audited, judged)
     return judged
 
 
@@ -207,7 +207,7 @@ class SearchTask:
     """Claims whose messages are missing."""
 
 
-def search(task: SearchTask) -> list[tuple[int, Placed]]:
+def search_bodies(task: SearchTask) -> list[tuple[int, Placed]]:
     """Return pairs (index of the claim in `sought`, message at another place), found by its body's
     digest, or by its key if the claim has no digest.
 

@@ -23,8 +23,8 @@ from turbopump.spark.audit.facts import (
     FactTask,
     SearchTask,
     Summary,
-    search,
-    summarize,
+    search_bodies,
+    summarize_ledger,
 )
 from turbopump.spark.audit.ledger import LedgerError, Part, parts_of
 from turbopump.spark.audit.logs import (
@@ -89,7 +89,7 @@ class Audit:
         """Whether any promise was broken."""
         return any(one.outcome is PromiseOutcome.VIOLATED for one in self.verdicts)
 
-    def verdict(self, name: str) -> Verdict:
+    def find_verdict(self, name: str) -> Verdict:
         """Return the verdict on the promise with that name. Raises StopIteration for an unknown
         name."""
         return next(one for one in self.verdicts if one.name == name)
@@ -145,8 +145,8 @@ def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     )
     parts = parts_of(list(options.ledgers))
     summary = Summary()
-    for one in runner.run(summarize, parts):
-        summary.add(one)
+    for one in runner.run(summarize_ledger, parts):
+        summary.merge(one)
     tallies = Tallies()
     logs = _scan_logs(runner, _open_replicas(options, summary), tallies)
     try:
@@ -160,11 +160,13 @@ def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
         for file in log.replica.files
         if file.base < log.replica.end
     ]
-    judged = runner.judge(parts, tasks, audited_stores(logs, leader)) if parts else Judgement()
+    judged = (
+        runner.judge_claims(parts, tasks, audited_stores(logs, leader)) if parts else Judgement()
+    )
     _check_writers(summary, leader, judged, tallies)
     _search_missing(runner, judged, [one for one in tasks if logs[one.store] is leader])
     return Audit(
-        tuple(_verdicts(tallies, judged, summary, parts)),
+        tuple(_make_verdicts(tallies, judged, summary, parts)),
         leader.replica.name,
         tuple(log.replica for log in logs),
     )
@@ -236,7 +238,7 @@ def _check_stores(
         for one in (log.replica,)
     ]
     for places in runner.run(check_ends, ends):
-        tallies.places.add(places)
+        tallies.places.merge(places)
     check_labels(logs, tallies.epochs)
     check_same_labels(logs, leader, tallies.epochs)
     check_tails(logs, summary.cuts, tallies.truncation)
@@ -300,7 +302,7 @@ def _search_missing(runner: TaskRunner, judged: Judgement, tasks: Sequence[FactT
     if not sought:
         return
     places: dict[int, list[str]] = {}
-    for found in runner.run(search, [SearchTask(one, sought) for one in tasks]):
+    for found in runner.run(search_bodies, [SearchTask(one, sought) for one in tasks]):
         for number, placed in found:
             topic, queue_id, queue_offset = placed.place
             places.setdefault(number, []).append(
@@ -321,7 +323,7 @@ def _search_missing(runner: TaskRunner, judged: Judgement, tasks: Sequence[FactT
         ]
 
 
-def _verdicts(
+def _make_verdicts(
     tallies: Tallies, judged: Judgement, summary: Summary, parts: Sequence[Part]
 ) -> list[Verdict]:
     """Return a verdict on each promise, with the reasons for which it could not be checked."""
@@ -343,21 +345,21 @@ def _verdicts(
         if claims and not tally.counts.get("found") and not tally.total:
             tally.cannot_check("all messages are too old to be in the logs, or of deleted topics")
     return [
-        tallies.records.verdict(looked=looked),
-        tallies.equal.verdict(looked=compared),
-        tallies.epochs.verdict(looked=tallies.epochs.counts.get("stores", 0) > 0),
-        tallies.truncation.verdict(looked=looked),
-        tallies.places.verdict(looked=looked),
-        judged.acked.verdict(),
-        judged.consumed.verdict(),
-        judged.writers.verdict(),
+        tallies.records.make_verdict(looked=looked),
+        tallies.equal.make_verdict(looked=compared),
+        tallies.epochs.make_verdict(looked=tallies.epochs.counts.get("stores", 0) > 0),
+        tallies.truncation.make_verdict(looked=looked),
+        tallies.places.make_verdict(looked=looked),
+        judged.acked.make_verdict(),
+        judged.consumed.make_verdict(),
+        judged.writers.make_verdict(),
     ]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command: print the audit; return USABLE, BROKEN or UNUSABLE. `argv` None: the
     process's arguments."""
-    parser = parsers.truncation()
+    parser = parsers.truncation_parser()
     given = parser.parse_args(argv)
     stores = tuple(one for text in given.stores for one in named_stores(text))
     options = AuditOptions(
@@ -371,7 +373,7 @@ def main(argv: list[str] | None = None) -> int:
         if given.local:
             audit = run(None, options)
         else:
-            with session.session(
+            with session.open_session(
                 parser.prog, given.master, given.conf, verbose=given.verbose
             ) as spark:
                 audit = run(spark, options)

@@ -178,28 +178,32 @@ def decode(line: bytes | str) -> Entry:
         raise LedgerError("no object")
     kind = value.get("kind")
     if kind in ("acked", "read"):
-        return _claim(value, kind == "read")
+        return _read_claim(value, kind == "read")
     if kind == "confirmed":
-        return Confirmed(_text(value, "store"), _number(value, "log"))
+        return Confirmed(_text(value, "store"), _read_number(value, "log"))
     if kind == "elected":
-        return Elected(_number(value, "epoch"), _text(value, "broker"), _optional(value, "log"))
+        return Elected(
+            _read_number(value, "epoch"),
+            _text(value, "broker"),
+            _read_optional_number(value, "log"),
+        )
     if kind == "deleted":
-        return Deleted(_text(value, "topic"), _number(value, "log"))
+        return Deleted(_text(value, "topic"), _read_number(value, "log"))
     if kind == "truncated":
         return Cut(
             _text(value, "store"),
-            _number(value, "from"),
-            _number(value, "to"),
-            _optional(value, "epoch"),
-            _optional(value, "confirm"),
-            _pairs(value, "own"),
-            _pairs(value, "other"),
-            _optional(value, "otherEnd"),
+            _read_number(value, "from"),
+            _read_number(value, "to"),
+            _read_optional_number(value, "epoch"),
+            _read_optional_number(value, "confirm"),
+            _read_epoch_pairs(value, "own"),
+            _read_epoch_pairs(value, "other"),
+            _read_optional_number(value, "otherEnd"),
         )
     raise LedgerError(f"nothing is of the kind {kind!r}")
 
 
-def _claim(value: dict[str, Any], read: bool) -> Claim:
+def _read_claim(value: dict[str, Any], read: bool) -> Claim:
     """Read an acknowledgement, or with `read` a read, of a JSON object; raises LedgerError."""
     digest = value.get("digest") or ""
     if digest and not (
@@ -207,11 +211,11 @@ def _claim(value: dict[str, Any], read: bool) -> Claim:
         and DIGEST_MIN <= len(digest) <= DIGEST_MAX
         and set(digest) <= set("0123456789abcdef")
     ):
-        _refuse("digest", digest)
+        _raise_error("digest", digest)
     key, broker = value.get("key") or "", value.get("broker") or ""
     if not isinstance(key, str) or not isinstance(broker, str):
-        _refuse("key or broker", (key, broker))
-    log_offset = _optional(value, "log")
+        _raise_error("key or broker", (key, broker))
+    log_offset = _read_optional_number(value, "log")
     message_id = value.get("id")
     if message_id is not None:
         named = _log_offset_of(message_id)
@@ -221,28 +225,28 @@ def _claim(value: dict[str, Any], read: bool) -> Claim:
     return Claim(
         read,
         _text(value, "topic"),
-        _number(value, "queue"),
-        _number(value, "offset"),
+        _read_number(value, "queue"),
+        _read_number(value, "offset"),
         digest,
         key,
         log_offset,
         broker,
-        _optional(value, "epoch"),
+        _read_optional_number(value, "epoch"),
     )
 
 
 def _log_offset_of(message_id: Any) -> int:
     """Return the log offset in an offset message id (RocketMQ: MessageDecoder.decodeMessageId)."""
     if not isinstance(message_id, str) or len(message_id) not in ID_SIZES:
-        _refuse("id", message_id)
+        _raise_error("id", message_id)
     try:
         log_offset = int(message_id[-16:], 16)
     except ValueError:
-        _refuse("id", message_id)
+        _raise_error("id", message_id)
     return log_offset
 
 
-def _refuse(name: str, value: Any) -> NoReturn:
+def _raise_error(name: str, value: Any) -> NoReturn:
     """Raise a LedgerError about the member `name`."""
     raise LedgerError(f"{name} cannot be {str(value)[:80]!r}")
 
@@ -251,24 +255,24 @@ def _text(value: dict[str, Any], name: str) -> str:
     """Read a text member that is not empty; raises LedgerError."""
     found = value.get(name)
     if not isinstance(found, str) or not found:
-        _refuse(name, found)
+        _raise_error(name, found)
     return found
 
 
-def _number(value: dict[str, Any], name: str) -> int:
+def _read_number(value: dict[str, Any], name: str) -> int:
     """Read a number member from 0 to NUMBER_MAX; raises LedgerError."""
     found = value.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= NUMBER_MAX:
-        _refuse(name, found)
+        _raise_error(name, found)
     return found
 
 
-def _optional(value: dict[str, Any], name: str) -> int | None:
+def _read_optional_number(value: dict[str, Any], name: str) -> int | None:
     """Read a number that may be null or missing: None then."""
-    return None if value.get(name) is None else _number(value, name)
+    return None if value.get(name) is None else _read_number(value, name)
 
 
-def _pairs(value: dict[str, Any], name: str) -> Pairs | None:
+def _read_epoch_pairs(value: dict[str, Any], name: str) -> Pairs | None:
     """Read an epoch list as (epoch, log offset of its start) pairs; None if it is null or
     missing."""
     found = value.get(name)
@@ -277,7 +281,7 @@ def _pairs(value: dict[str, Any], name: str) -> Pairs | None:
     try:
         pairs = tuple((int(epoch), int(start)) for epoch, start in found)
     except (TypeError, ValueError, OverflowError):
-        _refuse(name, found)
+        _raise_error(name, found)
     return pairs
 
 
@@ -319,7 +323,7 @@ def read_part(part: Part) -> Iterator[Entry]:
     if part.path.endswith(".gz"):
         with gzip.open(part.path, "rb") as packed:
             try:
-                yield from _lines(packed, part.path, 0, 1 << 62)
+                yield from _read_lines(packed, part.path, 0, 1 << 62)
             except EOFError:
                 return  # a writer was killed within a gzip stream: as half a line
             except zlib.error as error:
@@ -331,10 +335,10 @@ def read_part(part: Part) -> Iterator[Entry]:
             # The line that reaches into this part belongs to the part before.
             opened.seek(at - 1)
             at += len(opened.readline(LINE_MAX + 1)) - 1
-        yield from _lines(opened, part.path, at, part.end)
+        yield from _read_lines(opened, part.path, at, part.end)
 
 
-def _lines(opened: IO[bytes] | gzip.GzipFile, path: str, at: int, end: int) -> Iterator[Entry]:
+def _read_lines(opened: IO[bytes] | gzip.GzipFile, path: str, at: int, end: int) -> Iterator[Entry]:
     """Yield the entries of the lines that begin in [at, end), two positions in bytes; `opened`
     is at `at`."""
     while at < end:

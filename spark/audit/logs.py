@@ -101,9 +101,9 @@ def join_reports(
                 )
             )
             behind.clear()
-        records.add(report.records)
-        places.add(report.places)
-        not_compared.add(report.not_compared)
+        records.merge(report.records)
+        places.merge(report.places)
+        not_compared.merge(report.not_compared)
         is_damaged = is_damaged or bool(report.records.total)
         _join_queues(queues, first, report, places, is_damaged)
         loose += report.unaligned_epoch_starts
@@ -119,9 +119,9 @@ def join_reports(
     records.count("records", count)
     records.count("stores")
     places.count("queues", len(queues))
-    not_compared.report(replica.name, places)
+    not_compared.record_reasons(replica.name, places)
     ends = {queue: run.next for queue, run in queues.items()}
-    return AuditedLog(replica.scanned(end, confirm), first, ends, behind, tuple(loose), count)
+    return AuditedLog(replica.with_scan(end, confirm), first, ends, behind, tuple(loose), count)
 
 
 def _trailing_bytes(report: FileReport) -> TrailingBytes:
@@ -181,7 +181,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
         replica = log.replica
         if not replica.replicated:
             continue
-        epochs.extend(replica.labels.findings)
+        epochs.add_findings(replica.labels.findings)
         if not replica.labels.known:
             what = "has no epoch list" if not replica.labels.findings else "has no whole epoch list"
             epochs.cannot_check(f"{replica.name} {what}")

@@ -69,7 +69,7 @@ class QueueFiles:
             mapped.close()
         self._mapped.clear()
 
-    def unit(self, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
+    def read_unit(self, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
         """Return the unit at a queue offset, written or not.
 
         None if no file of the queue covers it: it never existed, or retention removed the file.
@@ -84,13 +84,13 @@ class QueueFiles:
                 return Unit(log_offset, length, code, path, at - base)
         return None
 
-    def reaches(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+    def begins_before(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether the first file of the queue begins at or before the queue offset; False without a
         file."""
         files = self._files_of(topic, queue_id)
         return bool(files) and files[0][0] <= queue_offset * UNIT_SIZE
 
-    def folder(self, topic: str, queue_id: int) -> str:
+    def queue_folder(self, topic: str, queue_id: int) -> str:
         """Return the path of the folder of a queue's files, which need not exist."""
         return f"{self._folder}/{topic}/{queue_id}"
 
@@ -116,7 +116,7 @@ class QueueFiles:
         if found is None:
             if len(self._lists) >= FOLDERS_MAX:
                 self._lists.clear()
-            folder = self.folder(topic, queue_id)
+            folder = self.queue_folder(topic, queue_id)
             found = self._lists[topic, queue_id] = (
                 [
                     (int(name), size, f"{folder}/{name}")
@@ -139,7 +139,7 @@ class QueueFiles:
             self._mapped.move_to_end(path)
         return mapped
 
-    def all(self) -> list[Queue]:
+    def all_queues(self) -> list[Queue]:
         """Return (topic, queue id) of all queues that have a folder, in the order of the
         folders' listing."""
         folder = self._folder
@@ -150,11 +150,11 @@ class QueueFiles:
             if name.isascii() and name.isdigit()
         ]
 
-    def first(self, topic: str, queue_id: int) -> Unit | None:
+    def first_unit(self, topic: str, queue_id: int) -> Unit | None:
         """Return the first written unit of a queue; None if its first file has none."""
         for base, size, _path in self._files_of(topic, queue_id)[:1]:
             for at in range(base, base + size - UNIT_SIZE + 1, UNIT_SIZE):
-                unit = self.unit(topic, queue_id, at // UNIT_SIZE)
+                unit = self.read_unit(topic, queue_id, at // UNIT_SIZE)
                 if unit is not None and unit.size:
                     return unit
         return None
@@ -181,12 +181,12 @@ def check_ends(task: EndTask) -> Tally:
     message in the log. Raises OSError."""
     places = Tally("queue-offsets")
     with QueueFiles(task.root) as queues:
-        for topic, queue_id in queues.all():
+        for topic, queue_id in queues.all_queues():
             end = task.ends.get((topic, queue_id))
             if end is None:
-                unit = queues.first(topic, queue_id)
+                unit = queues.first_unit(topic, queue_id)
             else:
-                unit = queues.unit(topic, queue_id, end)
+                unit = queues.read_unit(topic, queue_id, end)
             if unit is None or unit.size == 0 or unit.log_offset < task.log_min:
                 continue
             what = f"its consume queue points to {unit.log_offset}, where the log has no message"

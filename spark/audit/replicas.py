@@ -110,9 +110,9 @@ class AuditedReplica:
     @property
     def epochs(self) -> Epochs:
         """The epoch list, without entries after the end of the log."""
-        return self.labels.epochs.within(LogOffset(self.end))
+        return self.labels.epochs.limited_to(LogOffset(self.end))
 
-    def scanned(self, end: int, confirm: int | None) -> "AuditedReplica":
+    def with_scan(self, end: int, confirm: int | None) -> "AuditedReplica":
         """Return a copy with the scan's end of the whole records and confirmed end."""
         return replace(self, end=end, confirm=confirm)
 
@@ -188,7 +188,7 @@ def _read_deleted(files: RealFiles, root: str) -> dict[str, int]:
 
 
 @contextmanager
-def mapped(path: str) -> Iterator[MappedFile]:
+def map_file(path: str) -> Iterator[MappedFile]:
     """Map a file read-only until the block ends; pages are read when they are used. Raises
     OSError."""
     opened = RealFiles().open(path, readonly=True)
@@ -223,7 +223,7 @@ def _read_labels(files: RealFiles, path: str, name: str, *, is_marked: bool) -> 
             epochs.decode(main)
             return Labels(found or Epochs(), True)
         except EpochsDamaged as error:
-            findings = list(_faults(main, str(error), name, path))
+            findings = list(_find_faults(main, str(error), name, path))
     if backup is not None:
         try:
             epochs.decode(backup)
@@ -233,7 +233,7 @@ def _read_labels(files: RealFiles, path: str, name: str, *, is_marked: bool) -> 
     return Labels(found or Epochs(), found is not None, tuple(findings))
 
 
-def _faults(text: bytes, reason: str, store: str, path: str) -> Iterator[Finding]:
+def _find_faults(text: bytes, reason: str, store: str, path: str) -> Iterator[Finding]:
     """Yield the faults of an epoch list that does not decode, by line where possible."""
     lines = text.split(b"\n")
     body = b"".join(line + b"\n" for line in lines[2:-1])
@@ -244,7 +244,7 @@ def _faults(text: bytes, reason: str, store: str, path: str) -> Iterator[Finding
         match = epochs.ENTRY.fullmatch(line)
         if match:
             epoch, start = int(match[1]), int(match[2])
-            what = _disorder(before, epoch, start)
+            what = _why_not_after(before, epoch, start)
             if what:
                 found = True
                 yield Finding(what, store, path, position, start, epoch=epoch)
@@ -254,7 +254,7 @@ def _faults(text: bytes, reason: str, store: str, path: str) -> Iterator[Finding
         yield Finding(f"the epoch file is damaged: {reason}", store, path, 0)
 
 
-def _disorder(before: tuple[int, int] | None, epoch: int, start: int) -> str:
+def _why_not_after(before: tuple[int, int] | None, epoch: int, start: int) -> str:
     """Return the reason why an entry may not follow the entry `before`; "" if it may."""
     if before is None or (epoch > before[0] and start >= before[1]):
         return ""

@@ -20,7 +20,7 @@ from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 from turbopump.spark.audit.queue_files import Queue, QueueFiles
-from turbopump.spark.audit.replicas import LogFile, mapped
+from turbopump.spark.audit.replicas import LogFile, map_file
 from turbopump.spark.audit.units import NotCompared, UnitCheck
 from turbopump.spark.audit.verdicts import Finding, Tally
 
@@ -216,7 +216,7 @@ def scan_file(task: FileTask) -> FileReport:
     """Scan a log file and its queue units, and report on it; damage is a finding, not an error.
     Raises OSError."""
     report = FileReport(task, end=task.file.base, confirmed=task.file.base)
-    with mapped(task.file.path) as opened, QueueFiles(task.root) as queues:
+    with map_file(task.file.path) as opened, QueueFiles(task.root) as queues:
         walk = RecordWalk(opened.region, task.file, task.confirm)
         _walk_records(report, walk, queues)
         report.end = task.file.base + walk.position
@@ -278,7 +278,7 @@ def _walk_records(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> N
                 if is_batch:
                     report.not_compared.batches += 1
                 else:
-                    units.compare(row, topic)
+                    units.compare_record(row, topic)
     end = walk.position
     # The next epoch may begin where the filler lies; `logs` checks epochs after the log's end.
     loose += [base + start for start in starts if start < end or (walk.is_full and start > end)]

@@ -30,7 +30,12 @@ FACTS_DDL = (
     "found_digest STRING"
 )
 """Columns of messages in logs, as Spark's DDL: place, then the fields of claims.Fact."""
-_TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
+_TYPES = {
+    "STRING": pa.string(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+}
 
 
 def encode_tasks(tasks: Sequence[Any]) -> str:
@@ -124,13 +129,13 @@ def _in_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[
     for row in rows:
         held.append(row)
         if len(held) == BATCH_ROWS:
-            yield _batch(held, schema)
+            yield _make_batch(held, schema)
             held.clear()
     if held:
-        yield _batch(held, schema)
+        yield _make_batch(held, schema)
 
 
-def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+def _make_batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)

@@ -37,13 +37,13 @@ class NotCompared:
     batches: int = 0
     """Records of topics with inner batches, whose units have another form."""
 
-    def add(self, other: "NotCompared") -> None:
+    def merge(self, other: "NotCompared") -> None:
         """Add the counts of another file to this object."""
         self.absent += other.absent
         self.unmade += other.unmade
         self.batches += other.batches
 
-    def report(self, store: str, places: Tally) -> None:
+    def record_reasons(self, store: str, places: Tally) -> None:
         """Record in `places`, for each reason that occurred in the store, why records were not
         compared, with their number."""
         if self.absent:
@@ -86,14 +86,14 @@ class UnitCheck:
     """Receives violations and counts."""
     not_compared: NotCompared = field(default_factory=NotCompared)
 
-    def compare(self, row: list[int], topic: str) -> None:
+    def compare_record(self, row: list[int], topic: str) -> None:
         """Compare one record (a row with columns of pyx.record) of this topic with its unit, and
         record the result in `places` or `not_compared`. Raises OSError."""
         queue_id, number = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
         log_offset = self.base + row[kernel.POSITION]
         size = row[kernel.SIZE]
-        unit = self.queues.unit(topic, queue_id, number)
-        if unit is None and not self.queues.reaches(topic, queue_id, number):
+        unit = self.queues.read_unit(topic, queue_id, number)
+        if unit is None and not self.queues.begins_before(topic, queue_id, number):
             self.not_compared.absent[topic, queue_id] += 1
             return
         self.places.count("queue units compared")
@@ -113,7 +113,7 @@ class UnitCheck:
                 Finding(
                     what,
                     self.store,
-                    unit.file if unit else self.queues.folder(topic, queue_id),
+                    unit.file if unit else self.queues.queue_folder(topic, queue_id),
                     unit.position if unit else None,
                     log_offset,
                     topic,

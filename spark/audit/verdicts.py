@@ -45,7 +45,7 @@ class Finding:
     epoch: int | None = None
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def sort_key(self) -> tuple[Any, ...]:
         """Sort key that gives the same first findings whatever the order of the workers."""
         numbers = (self.log_offset, self.queue_id, self.queue_offset, self.epoch, self.position)
         known = tuple(-1 if number is None else number for number in numbers)
@@ -91,7 +91,7 @@ class Verdict:
     counts: dict[str, int]
     """Number of checked objects, by kind."""
     findings: tuple[Finding, ...] = ()
-    """The first violations in the order of `Finding.order`."""
+    """The first violations in the order of `Finding.sort_key`."""
     more: int = 0
     """Number of findings that are not listed."""
     undecided: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class Tally:
         self.total += 1
         self.findings.append(finding)
         if len(self.findings) > 4 * self.limit:
-            self._shorten()
+            self._limit_findings()
 
     def cannot_check(self, why: str) -> None:
         """Record a reason why the promise could not be checked for an object; the verdict is then
@@ -155,26 +155,26 @@ class Tally:
         """Add `number` to the checked objects of the kind `what`, such as "records"."""
         self.counts[what] = self.counts.get(what, 0) + number
 
-    def add(self, other: "Tally") -> None:
+    def merge(self, other: "Tally") -> None:
         """Add the findings, counts and reasons of another worker on the same promise; `other` is
         not changed."""
         self.total += other.total
         self.findings += other.findings
-        self._shorten()
+        self._limit_findings()
         for what, number in other.counts.items():
             self.count(what, number)
         for why in other.reasons:
             self.cannot_check(why)
 
-    def extend(self, findings: Iterable[Finding]) -> None:
+    def add_findings(self, findings: Iterable[Finding]) -> None:
         """Record several violations; see `add_finding`."""
         for finding in findings:
             self.add_finding(finding)
 
-    def verdict(self, *, looked: bool = True) -> Verdict:
+    def make_verdict(self, *, looked: bool = True) -> Verdict:
         """Return the verdict on all that was recorded; `looked` is False if no object could be
         checked: then it is UNDECIDED without a violation."""
-        self._shorten()
+        self._limit_findings()
         if self.total:
             outcome = PromiseOutcome.VIOLATED
         else:
@@ -190,7 +190,7 @@ class Tally:
             tuple(sorted(self.reasons)),
         )
 
-    def _shorten(self) -> None:
+    def _limit_findings(self) -> None:
         """Keep only the first `limit` findings."""
-        self.findings.sort(key=lambda finding: finding.order)
+        self.findings.sort(key=lambda finding: finding.sort_key)
         del self.findings[self.limit :]

@@ -16,16 +16,16 @@ STALL_S = 5
 would hide the others."""
 
 
-def _parser(job: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+def _make_parser(job: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
     """Make the parser of `turbopump analyze JOB`, without arguments."""
     return argparse.ArgumentParser(
         f"turbopump analyze {job}", description=description, epilog=epilog
     )
 
 
-def throughput() -> argparse.ArgumentParser:
+def throughput_parser() -> argparse.ArgumentParser:
     """Make the parser of `turbopump analyze throughput`."""
-    made = _parser(
+    made = _make_parser(
         "throughput",
         "Report traffic, sizes, latencies, gaps, stalls and replication delay of stores.",
     )
@@ -65,9 +65,9 @@ def throughput() -> argparse.ArgumentParser:
     return made
 
 
-def truncation() -> argparse.ArgumentParser:
+def truncation_parser() -> argparse.ArgumentParser:
     """Make the parser of `turbopump analyze truncation`."""
-    made = _parser(
+    made = _make_parser(
         "truncation",
         "Prove or refute that a group of brokers kept its promises.",
         "Exit code 1 if a promise was broken, 2 if the input cannot be used.",
@@ -102,9 +102,9 @@ def truncation() -> argparse.ArgumentParser:
     return made
 
 
-def rebalance() -> argparse.ArgumentParser:
+def rebalance_parser() -> argparse.ArgumentParser:
     """Make the parser of `turbopump analyze rebalance`."""
-    made = _parser(
+    made = _make_parser(
         "rebalance", "Report how even, sticky and slow the rebalances of consumer groups were."
     )
     add = made.add_argument
@@ -122,9 +122,9 @@ def rebalance() -> argparse.ArgumentParser:
     return made
 
 
-def export() -> argparse.ArgumentParser:
+def export_parser() -> argparse.ArgumentParser:
     """Make the parser of `turbopump analyze export`."""
-    made = _parser("export", "Export topics as Parquet, or as an mmap-ninja dataset.")
+    made = _make_parser("export", "Export topics as Parquet, or as an mmap-ninja dataset.")
     add_selection(made)
     add = made.add_argument
     add("-o", "--output", required=True, metavar="TARGET", help="Folder to create, or a URI.")
@@ -218,9 +218,9 @@ def time_of(text: str) -> int:
 
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "throughput": throughput,
-    "truncation": truncation,
-    "rebalance": rebalance,
-    "export": export,
+    "throughput": throughput_parser,
+    "truncation": truncation_parser,
+    "rebalance": rebalance_parser,
+    "export": export_parser,
 }
 """The function that makes a job's parser, by the job's name."""

@@ -29,7 +29,7 @@ class UnreadableBody(ValueError):
     """A body that cannot be decompressed; the text names its place and the reason."""
 
 
-def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+def decompress_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with decompressed bodies, and `sys_flag` and `body_size` adjusted to them.
 
     The batch must have these columns, `body` and PLACE. A batch without a compressed body is

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 
 from turbopump.engine.types import StoreError
 from turbopump.spark.commands import parsers
-from turbopump.spark.export.bodies import UnreadableBody, plain, plain_frame
+from turbopump.spark.export.bodies import UnreadableBody, decompress_bodies, plain_frame
 from turbopump.spark.export.ninja import Numbers, Ragged, Strings
 from turbopump.spark.output_folder import is_remote, written_folder
-from turbopump.spark.progress import following
+from turbopump.spark.progress import show_progress
 from turbopump.spark.schema import COLUMNS, UnknownColumn, parse_columns
 from turbopump.spark.selection import RowSelection, selection_of
-from turbopump.spark.session import BAD_INPUT, JobError, session
+from turbopump.spark.session import BAD_INPUT, JobError, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,7 +125,7 @@ def _to_parquet(spark: "SparkSession", options: ExportOptions) -> ExportResult:
     if options.plain_bodies:
         asked |= {"body", "sys_flag", "topic", "queue_id", "queue_offset"}
     columns = tuple(name for name in COLUMNS if name in asked)
-    frame = options.selection.frame(spark, columns)
+    frame = options.selection.make_frame(spark, columns)
     if options.plain_bodies:
         frame = plain_frame(frame).select(*wanted)
     with written_folder(options.target, options.overwrite, PARQUET_MARK) as folder:
@@ -146,11 +146,11 @@ def _to_ninja(options: ExportOptions) -> ExportResult:
     with (
         written_folder(options.target, options.overwrite, MANIFEST) as folder,
         closing(_Dataset(Path(folder))) as dataset,
-        following(dataset.progress),
+        show_progress(dataset.progress),
     ):
-        for store, batch in options.selection.arrow(READ):
-            dataset.append(store, plain(batch) if options.plain_bodies else batch)
-        dataset.finish(options)
+        for store, batch in options.selection.read_arrow_batches(READ):
+            dataset.append(store, decompress_bodies(batch) if options.plain_bodies else batch)
+        dataset.write_manifest(options)
     return ExportResult(options.target, "ninja", dataset.rows, dataset.body_bytes)
 
 
@@ -178,7 +178,7 @@ class _Dataset:
 
     def progress(self) -> tuple[int, None, str]:
         """Return (rows written, None: their total is unknown, a description), for
-        `progress.following`."""
+        `progress.show_progress`."""
         return self.rows, None, f"messages, {self.body_bytes >> 20:,} MiB"
 
     def append(self, store: int, batch: pa.RecordBatch) -> None:
@@ -190,13 +190,13 @@ class _Dataset:
             micros = batch.column(column).cast(pa.int64()).to_numpy()
             self._numbers[name].append(micros // 1000)
         for name in STRINGS:
-            self._strings[name].append(*_slices(pc.fill_null(batch.column(name), "")))
-        offsets, data = _slices(batch.column("body"))
+            self._strings[name].append(*_offsets_and_bytes(pc.fill_null(batch.column(name), "")))
+        offsets, data = _offsets_and_bytes(batch.column("body"))
         self._bodies.append(offsets, data)
         self.rows += batch.num_rows
         self.body_bytes += int(offsets[-1] - offsets[0])
 
-    def finish(self, options: ExportOptions) -> None:
+    def write_manifest(self, options: ExportOptions) -> None:
         """Complete the files and write the manifest. Raises NothingFound if there are no rows."""
         if not self.rows:
             raise NothingFound("there is no such message")
@@ -210,7 +210,7 @@ class _Dataset:
             "body_bytes": self.body_bytes,
             "bodies": "plain" if options.plain_bodies else "stored",
             "columns": kinds,
-            **options.selection.describe(),
+            **options.selection.describe_as_json(),
         }
         (self._folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
 
@@ -220,7 +220,7 @@ class _Dataset:
             part.close()
 
 
-def _slices(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _offsets_and_bytes(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return (offsets of the rows, bytes of all rows) of an array of strings or binaries,
     without copying the bytes."""
     _, offsets, data = column.buffers()
@@ -231,9 +231,9 @@ def _slices(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any
 
 
 def options_of(given: argparse.Namespace) -> ExportOptions:
-    """Make the options from the parsed arguments of `parsers.export`. Raises JobError if no topics
-    are selected, a column is unknown or a folder has several stores."""
-    if not given.topics and not given.all_topics:
+    """Make the options from the parsed arguments of `parsers.export_parser`. Raises JobError if no
+    topics are selected, a column is unknown or a folder has several stores."""
+    if not given.topics and not given.all:
         raise JobError("no topics are selected: use -t or --all-topics")
     try:
         columns = parse_columns(given.columns)
@@ -252,14 +252,14 @@ def options_of(given: argparse.Namespace) -> ExportOptions:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit code: 0, FAILED without rows, BAD_INPUT for an error,
     which is printed to stderr. `argv` None: the process's arguments."""
-    made = parsers.export()
+    made = parsers.export_parser()
     given = made.parse_args(argv)
     try:
         options = options_of(given)
         if options.format == "ninja":
             result = run(None, options)
         else:
-            with session(made.prog, given.master, given.conf, verbose=given.verbose) as spark:
+            with open_session(made.prog, given.master, given.conf, verbose=given.verbose) as spark:
                 result = run(spark, options)
     except JobError as error:
         print(f"{made.prog}: {error}", file=sys.stderr)

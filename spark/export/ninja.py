@@ -53,9 +53,9 @@ class Numbers:
         rows = values.astype(self._dtype, casting="safe", copy=False)
         self.rows += len(rows)
         if self._held_rows + len(rows) > len(self._held):
-            self._flush()
+            self._write_buffered()
         if len(rows) > len(self._held):
-            self._extend(rows)
+            self._write_rows(rows)
         else:
             self._held[self._held_rows : self._held_rows + len(rows)] = rows
             self._held_rows += len(rows)
@@ -63,18 +63,18 @@ class Numbers:
     def finish(self) -> None:
         """Write the buffered rows; nothing may be added afterwards."""
         if self._held_rows or not self._has_begun:
-            self._flush()
+            self._write_buffered()
 
     def close(self) -> None:
         """Discard the buffered rows; without effect after `finish`."""
         self._held_rows = 0
 
-    def _flush(self) -> None:
+    def _write_buffered(self) -> None:
         """Write the buffered rows."""
-        self._extend(self._held[: self._held_rows])
+        self._write_rows(self._held[: self._held_rows])
         self._held_rows = 0
 
-    def _extend(self, rows: Array) -> None:
+    def _write_rows(self, rows: Array) -> None:
         """Write rows to the folder's array, which the first rows make."""
         shaped = rows.reshape(-1, self._width) if self._width else rows
         if self._has_begun:

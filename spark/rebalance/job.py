@@ -20,7 +20,7 @@ from turbopump.spark.rebalance.measures import (
     BadHistory,
     Rebalance,
     assignment_id,
-    measure,
+    measure_rebalance,
     parse,
 )
 from turbopump.spark.session import JobError, job_main
@@ -146,7 +146,7 @@ class RebalanceResult:
     """Folder of the report; None: none was written."""
 
     @property
-    def ok(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether the verdict is positive: all lines are well-formed and faultless, and no limit is
         broken."""
         return not self.violations
@@ -154,7 +154,7 @@ class RebalanceResult:
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         return {
-            "verdict": "ok" if self.ok else "violated",
+            "verdict": "ok" if self.is_ok else "violated",
             "rebalances": self.rebalances,
             "unreadable": self.unreadable,
             "violations": list(self.violations),
@@ -183,7 +183,7 @@ class RebalanceResult:
         if len(self.strategies) > 1:
             made += list(_strategy_lines(self.strategies))
         made += [f"violated: {text}" for text in self.violations]
-        made.append("verdict: " + ("ok" if self.ok else "violated"))
+        made.append("verdict: " + ("ok" if self.is_ok else "violated"))
         return made
 
 
@@ -245,13 +245,13 @@ def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
         raise JobError(str(error.getMessage() or error).splitlines()[0]) from None
     lines = texts.select("value", f.input_file_name().alias("file")).where("trim(value) != ''")
     # Python rows, not Arrow, because mapInArrow needs pandas, and a history is short.
-    measured = lines.rdd.map(lambda row: _row(row["value"], row["file"]))
+    measured = lines.rdd.map(lambda row: _parse_line(row["value"], row["file"]))
     rows = spark.createDataFrame(measured, ROW_DDL).persist()
     try:
         good = _mark_breaks(rows.where("error is null"))
-        summary = good.groupBy(*KEY).agg(*_aggregates()).orderBy(*KEY)
+        summary = good.groupBy(*KEY).agg(*_aggregate_columns()).orderBy(*KEY)
         groups = tuple(_summary_of(GroupSummary, row.asDict()) for row in summary.toLocalIterator())
-        by_strategy = good.groupBy("allocator").agg(*_aggregates()).orderBy("allocator")
+        by_strategy = good.groupBy("allocator").agg(*_aggregate_columns()).orderBy("allocator")
         strategies = tuple(
             _summary_of(StrategySummary, row.asDict()) for row in by_strategy.toLocalIterator()
         )
@@ -260,7 +260,7 @@ def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
             rows.where("error is not null").count(),
             groups,
             strategies,
-            tuple(_violations(rows, groups, options)),
+            tuple(_find_violations(rows, groups, options)),
             options.output,
         )
         if options.output is not None:
@@ -270,7 +270,7 @@ def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
         rows.unpersist()
 
 
-def _row(line: str, file: str) -> dict[str, Any]:
+def _parse_line(line: str, file: str) -> dict[str, Any]:
     """Return a line of a history as a row of Spark: its measures, or its error."""
     try:
         one = parse(line)
@@ -283,17 +283,17 @@ def _row(line: str, file: str) -> dict[str, Any]:
         "topic": one.topic,
         "allocator": one.allocator,
         "trigger": one.trigger,
-        **asdict(measure(one)),
+        **asdict(measure_rebalance(one)),
         "compute_ms": one.compute_ms,
         "time_consumed_ms": one.time_consumed_ms,
         "overlap_ms": one.overlap_ms,
         "unowned_ms": one.unowned_ms,
         "faults": list(one.faults),
-        **_ids(one),
+        **_short_ids(one),
     }
 
 
-def _ids(one: Rebalance) -> dict[str, str]:
+def _short_ids(one: Rebalance) -> dict[str, str]:
     """Return short ids of both assignments: the full texts would dominate the report's size."""
     pairs = (("before_id", one.before), ("after_id", one.after))
     return {
@@ -313,7 +313,7 @@ def _mark_breaks(rows: "DataFrame") -> "DataFrame":
     return rows.withColumn("is_break", left.isNotNull() & (left != f.col("before_id")))
 
 
-def _aggregates() -> "list[Column]":
+def _aggregate_columns() -> "list[Column]":
     """Return the Spark columns of a StrategySummary over rebalances."""
     from pyspark.sql import functions as f
 
@@ -353,7 +353,7 @@ def _summary_of(kind: type[Summary], row: dict[str, Any]) -> Summary:
     return kind(**known)
 
 
-def _points(good: "DataFrame") -> dict[str, list[dict[str, Any]]]:
+def _points_to_draw(good: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     """Return the first DRAWN_MAX rebalances of each strategy, in order, for report.py to draw."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -369,7 +369,7 @@ def _points(good: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return points
 
 
-def _violations(
+def _find_violations(
     rows: "DataFrame", groups: Sequence[GroupSummary], options: RebalanceOptions
 ) -> Iterator[str]:
     """Yield a sentence for each malformed line, faulty assignment (up to SHOWN_MAX of each) and
@@ -385,12 +385,12 @@ def _violations(
         )
     for one in groups:
         name = f"{one.group} {one.topic} ({one.allocator})"
-        for what, found, limit, is_broken in _limits(one, options):
+        for what, found, limit, is_broken in _check_limits(one, options):
             if is_broken:
                 yield f"{name}: {what} {found:.3f} breaks the limit, {limit}"
 
 
-def _limits(
+def _check_limits(
     one: GroupSummary, options: RebalanceOptions
 ) -> Iterator[tuple[str, float, float, bool]]:
     """Yield (name, value, limit, whether it is broken) of each limit that was given."""
@@ -424,10 +424,10 @@ def _write(
         for name, frame in (
             ("rebalances", good.drop("error", "before_id", "after_id")),
             ("summary", summary),
-            ("windows", windows.agg(*_aggregates()).orderBy("from", *KEY)),
+            ("windows", windows.agg(*_aggregate_columns()).orderBy("from", *KEY)),
         ):
             frame.write.mode(mode).parquet(f"{folder}/{name}")
-        write_text(folder, REPORT, report.render(result, _points(good)))
+        write_text(folder, REPORT, report.render(result, _points_to_draw(good)))
         write_text(folder, VERDICT, json.dumps(result.to_json(), indent=1) + "\n")
 
 
@@ -435,7 +435,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command: print the result; return 0, VIOLATED for a negative verdict, or BAD_INPUT if
     it could not run. `argv` None: the process's arguments."""
 
-    def work(spark: "SparkSession", given: argparse.Namespace) -> int:
+    def run_and_print(spark: "SparkSession", given: argparse.Namespace) -> int:
         if given.window < 1:
             raise JobError(f"--window {given.window}: a minute is the least")
         result = run(
@@ -453,9 +453,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             ),
         )
         print(json.dumps(result.to_json()) if given.json else "\n".join(result.lines()))
-        return 0 if result.ok else VIOLATED
+        return 0 if result.is_ok else VIOLATED
 
-    return job_main(parsers.rebalance(), argv, work)
+    return job_main(parsers.rebalance_parser(), argv, run_and_print)
 
 
 if __name__ == "__main__":

@@ -109,12 +109,12 @@ def parse(line: str) -> Rebalance:
         raise BadHistory(f"no JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadHistory("no JSON object")
-    members = tuple(_texts(value, "members"))
-    queues = _queues(_list(value, "queues"), "queues")
-    before, after = (_assignment(value, name) for name in ("before", "after"))
+    members = tuple(_read_texts(value, "members"))
+    queues = _read_queues(_read_list(value, "queues"), "queues")
+    before, after = (_read_assignment(value, name) for name in ("before", "after"))
     found = frozenset(queues)
     return Rebalance(
-        time_ms=_time(value, "time_ms"),
+        time_ms=_read_time(value, "time_ms"),
         group=_text(value, "group"),
         topic=_text(value, "topic"),
         allocator=_text(value, "allocator"),
@@ -123,20 +123,20 @@ def parse(line: str) -> Rebalance:
         topic_queues=found,
         before={client: frozenset(owned) for client, owned in before.items()},
         after={client: frozenset(owned) for client, owned in after.items()},
-        faults=tuple(_faults(members, found, after)),
-        compute_ms=_duration(value, "compute_ms"),
-        time_consumed_ms=_span(value),
-        overlap_ms=_duration(value, "overlap_ms"),
-        unowned_ms=_duration(value, "unowned_ms"),
+        faults=tuple(_find_faults(members, found, after)),
+        compute_ms=_read_duration(value, "compute_ms"),
+        time_consumed_ms=_read_span(value),
+        overlap_ms=_read_duration(value, "overlap_ms"),
+        unowned_ms=_read_duration(value, "unowned_ms"),
     )
 
 
-def measure(one: Rebalance) -> Measures:
+def measure_rebalance(one: Rebalance) -> Measures:
     """Compute the measures of a rebalance; a group without members has evenness and retention 1."""
     members = sorted(set(one.members))
     sizes = [len(one.after.get(client, ())) for client in members]
-    score = pairwise(sizes)
-    stayed, moved, moved_min = _movement(one)
+    score = sum_of_differences(sizes)
+    stayed, moved, moved_min = _count_movement(one)
     could = stayed + moved - moved_min
     owned = len(one.topic_queues) if any(one.before.values()) else 0
     return Measures(
@@ -144,7 +144,7 @@ def measure(one: Rebalance) -> Measures:
         queues=len(one.topic_queues),
         balance_degree=pstdev(sizes) if sizes else 0.0,
         balance_score=score,
-        evenness=_evenness(score, len(one.topic_queues), len(members)),
+        evenness=_compute_evenness(score, len(one.topic_queues), len(members)),
         spread=max(sizes) - min(sizes) if sizes else 0,
         revoked=_count_lost(one.before, one.after),
         assigned=_count_lost(one.after, one.before),
@@ -157,7 +157,7 @@ def measure(one: Rebalance) -> Measures:
     )
 
 
-def pairwise(sizes: Iterable[int]) -> int:
+def sum_of_differences(sizes: Iterable[int]) -> int:
     """Return the sum of |a - b| over all pairs of `sizes`, in the time of a sort."""
     ordered = sorted(sizes)
     last = len(ordered) - 1
@@ -171,7 +171,7 @@ def assignment_id(assignment: Assignment) -> str:
     return json.dumps(owned, separators=(",", ":"))
 
 
-def _evenness(score: int, queues: int, members: int) -> float:
+def _compute_evenness(score: int, queues: int, members: int) -> float:
     """Return 1 for the least score that the numbers allow, 0 if one member has all queues."""
     if not members:
         return 1.0
@@ -180,7 +180,7 @@ def _evenness(score: int, queues: int, members: int) -> float:
     return 1.0 if worst <= best else max(0.0, (worst - score) / (worst - best))
 
 
-def _movement(one: Rebalance) -> tuple[int, int, int]:
+def _count_movement(one: Rebalance) -> tuple[int, int, int]:
     """Return the numbers of queues (stayed, moved, moved_min); see the module."""
     members = set(one.members)
     none: frozenset[Queue] = frozenset()
@@ -200,7 +200,7 @@ def _count_lost(first: Assignment, second: Assignment) -> int:
     return sum(len(queues - second.get(client, frozenset())) for client, queues in first.items())
 
 
-def _faults(
+def _find_faults(
     members: tuple[str, ...], queues: frozenset[Queue], after: Mapping[str, list[Queue]]
 ) -> Iterable[str]:
     """Yield the faults of an assignment.
@@ -234,7 +234,7 @@ def _text(value: dict[str, Any], name: str, default: str | None = None) -> str:
     return found
 
 
-def _time(value: dict[str, Any], name: str) -> int:
+def _read_time(value: dict[str, Any], name: str) -> int:
     """Read a time in epoch ms; raises BadHistory."""
     found = value.get(name)
     if type(found) is not int or not 0 <= found < TIME_MAX_MS:
@@ -242,7 +242,7 @@ def _time(value: dict[str, Any], name: str) -> int:
     return found
 
 
-def _duration(value: dict[str, Any], name: str) -> float | None:
+def _read_duration(value: dict[str, Any], name: str) -> float | None:
     """Read a duration in ms; None if it is null or missing. Raises BadHistory."""
     found = value.get(name)
     if found is None:
@@ -252,17 +252,17 @@ def _duration(value: dict[str, Any], name: str) -> float | None:
     return float(found)
 
 
-def _span(value: dict[str, Any]) -> int | None:
+def _read_span(value: dict[str, Any]) -> int | None:
     """Return the time from `start_ms` to `end_ms`; None if neither is given."""
     if value.get("start_ms") is None and value.get("end_ms") is None:
         return None
-    start_ms, end_ms = _time(value, "start_ms"), _time(value, "end_ms")
+    start_ms, end_ms = _read_time(value, "start_ms"), _read_time(value, "end_ms")
     if end_ms < start_ms:
         raise BadHistory(f"end_ms is {end_ms}, before start_ms, {start_ms}")
     return end_ms - start_ms
 
 
-def _list(value: dict[str, Any], name: str) -> list[Any]:
+def _read_list(value: dict[str, Any], name: str) -> list[Any]:
     """Read a list member of at most MEMBERS_MAX items; raises BadHistory."""
     found = value.get(name)
     if not isinstance(found, list) or len(found) > MEMBERS_MAX:
@@ -270,15 +270,15 @@ def _list(value: dict[str, Any], name: str) -> list[Any]:
     return found
 
 
-def _texts(value: dict[str, Any], name: str) -> list[str]:
+def _read_texts(value: dict[str, Any], name: str) -> list[str]:
     """Read a list of texts; raises BadHistory."""
-    found = _list(value, name)
+    found = _read_list(value, name)
     if not all(isinstance(one, str) for one in found):
         raise BadHistory(f"{name} is no list of texts")
     return found
 
 
-def _queues(found: list[Any], name: str) -> list[Queue]:
+def _read_queues(found: list[Any], name: str) -> list[Queue]:
     """Read a list of [broker name, queue id]; raises BadHistory."""
     made: list[Queue] = []
     for one in found:
@@ -291,9 +291,9 @@ def _queues(found: list[Any], name: str) -> list[Queue]:
     return made
 
 
-def _assignment(value: dict[str, Any], name: str) -> dict[str, list[Queue]]:
+def _read_assignment(value: dict[str, Any], name: str) -> dict[str, list[Queue]]:
     """Read an assignment: the queues of each client. Raises BadHistory."""
     found = value.get(name)
     if not isinstance(found, dict) or len(found) > MEMBERS_MAX:
         raise BadHistory(f"{name} is no object of clients and their queues")
-    return {client: _queues(_list(found, client), name) for client in found}
+    return {client: _read_queues(_read_list(found, client), name) for client in found}

@@ -65,24 +65,24 @@ th:first-child,td:first-child{text-align:left}.bad{color:#b0413e}
 def render(result: "RebalanceResult", points: Mapping[str, Sequence[Point]]) -> str:
     """Return the whole page as HTML. `points` are the rebalances by strategy name, in order of
     time; the first STRATEGIES_MAX strategies are drawn."""
-    verdict = "ok" if result.ok else "violated"
+    verdict = "ok" if result.is_ok else "violated"
     parts = [
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
         "<title>Rebalances</title>",
         f"<style>{_STYLE}</style></head><body><h1>Rebalances, strategy by strategy</h1>",
         f"<p>{result.rebalances:,} rebalances, verdict: {verdict}. A time is known where the"
         " history has it.</p>",
-        *_table(result.strategies),
-        *_plots(points),
-        *(f'<p class="bad">violated: {_escaped(text)}</p>' for text in result.violations),
+        *_table_html(result.strategies),
+        *_plots_html(points),
+        *(f'<p class="bad">violated: {_escape_name(text)}</p>' for text in result.violations),
         "</body></html>\n",
     ]
     return "\n".join(parts)
 
 
-def _table(strategies: Sequence["StrategySummary"]) -> Iterable[str]:
+def _table_html(strategies: Sequence["StrategySummary"]) -> Iterable[str]:
     """Yield the HTML of the table with a column for each strategy."""
-    names = "".join(f"<th>{_escaped(one.allocator)}</th>" for one in strategies)
+    names = "".join(f"<th>{_escape_name(one.allocator)}</th>" for one in strategies)
     yield f"<table><tr><th></th>{names}</tr>"
     for name, value, form in _ROWS:
         cells = "".join(f"<td>{_number_text(value(one), form)}</td>" for one in strategies)
@@ -90,11 +90,11 @@ def _table(strategies: Sequence["StrategySummary"]) -> Iterable[str]:
     yield "</table>"
 
 
-def _plots(points: Mapping[str, Sequence[Point]]) -> Iterable[str]:
+def _plots_html(points: Mapping[str, Sequence[Point]]) -> Iterable[str]:
     """Yield the HTML of a plot for each measure that has values."""
     drawn = list(points.items())[:STRATEGIES_MAX]
     key = "".join(
-        f'<span class="key"><i style="background:{colour}"></i>{_escaped(name)}</span>'
+        f'<span class="key"><i style="background:{colour}"></i>{_escape_name(name)}</span>'
         for (name, _), colour in zip(drawn, plots.COLOURS, strict=False)
     )
     for number, (measure, label) in enumerate(MEASURES, 1):
@@ -117,7 +117,7 @@ def _number_text(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def _escaped(text: str) -> str:
+def _escape_name(text: str) -> str:
     """Return a name from a history for HTML: escaped, at most 200 characters."""
     clean = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
     return html.escape(clean[:200], quote=True)

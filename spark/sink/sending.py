@@ -111,7 +111,9 @@ async def _send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
                         ),
                     )
                 )
-            await _send_messages(producer, list(messages(batch, target.topic)), target.in_flight)
+            await _send_messages(
+                producer, list(make_messages(batch, target.topic)), target.in_flight
+            )
             sent += batch.num_rows
     return sent
 
@@ -126,7 +128,7 @@ async def _send_messages(producer: Producer, rows: Sequence[Message], in_flight:
             async with gate:
                 alone = len(request) == 1
                 sending = producer.send(request[0]) if alone else producer.send_batch(request)
-                _check(await sending)
+                _check_safe(await sending)
 
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -136,7 +138,7 @@ async def _send_messages(producer: Producer, rows: Sequence[Message], in_flight:
         raise group.exceptions[0] from None
 
 
-def _check(result: SendResult) -> None:
+def _check_safe(result: SendResult) -> None:
     """Raises NotSafe unless the message was stored as safely as configured."""
     if result.status is not SendStatus.SEND_OK:
         raise NotSafe(
@@ -175,18 +177,18 @@ def request_chains(rows: Iterable[Message]) -> Iterator[list[list[Message]]]:
     yield from keyed.values()
 
 
-def messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[Message]:
+def make_messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[Message]:
     """Yield a message for each row, in order; `topic` None: the row names it. Raises
     InvalidArgument, with the row in its text."""
     for row in batch.to_pylist():
         try:
-            yield _message(row, topic)
+            yield _make_message(row, topic)
         except InvalidArgument as error:
             shown = {name: value for name, value in row.items() if name != "body"}
             raise InvalidArgument(f"{error}: the row {shown}") from None
 
 
-def _message(row: Mapping[str, Any], topic: str | None) -> Message:
+def _make_message(row: Mapping[str, Any], topic: str | None) -> Message:
     """Make the message of a row; raises InvalidArgument."""
     body, keys = row["body"], row.get("keys") or ()
     own = row.get("topic") if topic is None else topic

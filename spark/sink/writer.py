@@ -80,8 +80,8 @@ def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         texts.get("topic"),
         texts.get("group", GROUP),
         tls.lower() == "true" if tls.lower() in ("true", "false") else tls,
-        _number(texts, "timeoutMs", TIMEOUT_MS),
-        _number(texts, "inFlight", IN_FLIGHT),
+        _read_number(texts, "timeoutMs", TIMEOUT_MS),
+        _read_number(texts, "inFlight", IN_FLIGHT),
         credentials,
     )
 
@@ -106,7 +106,7 @@ def check_columns(schema: StructType, *, named: bool) -> None:
         raise WrongRows("no topic was named: by the option topic, or by a column")
 
 
-def _number(texts: Mapping[str, str], name: str, default: int) -> int:
+def _read_number(texts: Mapping[str, str], name: str, default: int) -> int:
     """Read an option that is a number of at least 1; raises BadOption."""
     text = texts.get(name, str(default))
     if not (text.isascii() and text.isdigit()) or int(text) < 1:

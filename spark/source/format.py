@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from turbopump.spark.schema import ARROW_SCHEMA, arrow_schema, ordered
+from turbopump.spark.schema import ARROW_SCHEMA, arrow_schema, order_columns
 from turbopump.spark.source.options import SourceOptions, parse
 from turbopump.spark.source.partitions import LogPartition, make_query, plan_scan, read_scan
 from turbopump.spark.source.stream import LogStreamReader
@@ -55,11 +55,11 @@ class LogSource(DataSource):
 
     def reader(self, schema: StructType) -> "LogReader":
         """Make the reader of a batch query for the columns of `schema`."""
-        return LogReader(parse(self._given(schema)), schema)
+        return LogReader(parse(self._given_options(schema)), schema)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
         """Make the reader of a stream for the columns of `schema`."""
-        options, columns = parse(self._given(schema)), requested_schema(schema)
+        options, columns = parse(self._given_options(schema)), requested_schema(schema)
         return LogStreamReader(options, columns, make_query(options, columns))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -75,7 +75,7 @@ class LogSource(DataSource):
 
         return TopicStreamWriter(target_of(self.options, schema, overwrite))
 
-    def _given(self, schema: StructType) -> dict[str, str]:
+    def _given_options(self, schema: StructType) -> dict[str, str]:
         """Return the options, with the columns to read, which an option or a schema names."""
         return {**self.options, "columns": ",".join(schema.fieldNames())}
 
@@ -90,7 +90,7 @@ def requested_schema(schema: StructType) -> pa.Schema:
     Nullability is Spark's: it accepts only batches with the same. Raises WrongSchema,
     UnknownColumn.
     """
-    ordered(schema.fieldNames())
+    order_columns(schema.fieldNames())
     given = to_arrow_schema(schema, timezone="UTC")
     table = from_arrow_schema(ARROW_SCHEMA)
     for field in schema.fields:

@@ -122,27 +122,27 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
     for name in sorted(set(lower) - set(known)):
         raise BadOption(f"there is no option {name!r}; there are {', '.join(_NAMES)}")
     texts = {known[name]: text for name, text in lower.items()}
-    until_ms = _time(texts, "until")
+    until_ms = _read_time(texts, "until")
     columns = parse_columns(texts.get("columns"))
     return SourceOptions(
-        paths=_paths(texts),
+        paths=_read_paths(texts),
         columns=columns,
-        confirmed=_boolean(texts, "confirmed", True),
-        partition_bytes=_number(texts, "partitionBytes", RANGE_BYTES, PARTITION_BYTES_MIN),
-        batch_rows=_number(texts, "batchRows", likely_batch_rows(columns), 1),
-        verify_crc=_boolean(texts, "verifyCrc", False),
-        skip_damaged=_boolean(texts, "skipDamaged", False),
+        confirmed=_read_boolean(texts, "confirmed", True),
+        partition_bytes=_read_number(texts, "partitionBytes", RANGE_BYTES, PARTITION_BYTES_MIN),
+        batch_rows=_read_number(texts, "batchRows", likely_batch_rows(columns), 1),
+        verify_crc=_read_boolean(texts, "verifyCrc", False),
+        skip_damaged=_read_boolean(texts, "skipDamaged", False),
         topics=_topics(texts),
         queue_ids=_queue_ids(texts),
-        min_store_ms=_time(texts, "since"),
+        min_store_ms=_read_time(texts, "since"),
         max_store_ms=None if until_ms is None else until_ms - 1,
         min_log_offset=_log_offset(texts, "minLogOffset"),
         max_log_offset=_log_offset(texts, "maxLogOffset"),
-        prune_by_time=_boolean(texts, "pruneByTime", False),
+        prune_by_time=_read_boolean(texts, "pruneByTime", False),
         starting_offsets=texts.get("startingOffsets", EARLIEST),
-        max_bytes_per_trigger=_number(texts, "maxBytesPerTrigger", 0, 1) or None,
-        fail_on_truncation=_boolean(texts, "failOnTruncation", True),
-        fail_on_data_loss=_boolean(texts, "failOnDataLoss", True),
+        max_bytes_per_trigger=_read_number(texts, "maxBytesPerTrigger", 0, 1) or None,
+        fail_on_truncation=_read_boolean(texts, "failOnTruncation", True),
+        fail_on_data_loss=_read_boolean(texts, "failOnDataLoss", True),
     )
 
 
@@ -153,7 +153,7 @@ def likely_batch_rows(columns: Iterable[str]) -> int:
     return min(max(BATCH_BYTES // max(width, 1), BATCH_ROWS_MIN), BATCH_ROWS_MAX)
 
 
-def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
+def _read_paths(texts: Mapping[str, str]) -> tuple[str, ...]:
     """Return the locations of the options `path` and `paths`; raises BadOption."""
     found = [texts["path"]] if texts.get("path") else []
     if texts.get("paths"):
@@ -204,7 +204,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
-def _time(texts: Mapping[str, str], name: str) -> int | None:
+def _read_time(texts: Mapping[str, str], name: str) -> int | None:
     """Parse a time option as epoch ms; None if it is not given."""
     if name not in texts:
         return None
@@ -224,7 +224,7 @@ def _log_offset(texts: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
+def _read_boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
     """Parse an option that is true or false; raises BadOption."""
     text = texts.get(name, str(default)).strip().lower()
     if text not in _BOOLEANS:
@@ -232,7 +232,7 @@ def _boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
     return _BOOLEANS[text]
 
 
-def _number(texts: Mapping[str, str], name: str, default: int, least: int) -> int:
+def _read_number(texts: Mapping[str, str], name: str, default: int, least: int) -> int:
     """Parse a number option with an optional unit (k, m, g or t: powers of 1024); raises
     BadOption below `least`."""
     if name not in texts:

@@ -28,7 +28,7 @@ from turbopump.engine.snapshot.ranges import INT64_MAX, DiskOpener
 from turbopump.spark import arrow
 from turbopump.spark.arrow import OnDamage, open_table, read_range
 from turbopump.spark.source.options import SourceOptions
-from turbopump.spark.store_location import locate
+from turbopump.spark.store_location import split_location
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def plan_scan(options: SourceOptions, query: ScanQuery, location: str) -> list[L
     table = open_store(options, location)
     found = [
         LogPartition(location, part.log_offset, part.base + part.end, part, table.glance)
-        for part in table.split(options.partition_bytes, query, confirmed=options.confirmed)
+        for part in table.split_ranges(options.partition_bytes, query, confirmed=options.confirmed)
     ]
     end = table.confirmed_end if options.confirmed else table.end
     if not found or found[-1].end != end:
@@ -87,18 +87,18 @@ def read_scan(
     Raises StoreError."""
     location, planned = partition.location, partition.planned
     is_closed = partition.end is not None and planned is not None
-    opener = locate(location)[1] or DiskOpener()
+    opener = split_location(location)[1] or DiskOpener()
     if is_closed and partition.glance.is_current(opener):
         assert planned is not None
         yield from read_part(options, schema, query, location, planned)
         return
     table = open_store(options, location)
-    end = None if partition.end is None else table.boundary(partition.end)
-    for part in table.split(
+    end = None if partition.end is None else table.find_boundary(partition.end)
+    for part in table.split_ranges(
         INT64_MAX,
         query,
         confirmed=options.confirmed,
-        start=table.boundary(partition.start),
+        start=table.find_boundary(partition.start),
         end=end,
     ):
         yield from read_part(options, schema, query, location, part)

@@ -37,7 +37,7 @@ class BadPosition(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamPosition:
     """Place in a stream of a store's log, up to which all bytes were read, with the epochs
     before it."""
 
@@ -54,17 +54,19 @@ class Position:
         return [*plain, [list(entry) for entry in self.entries]] if self.entries else plain
 
 
-def decode_position(value: object) -> Position:
+def decode_position(value: object) -> StreamPosition:
     """Decode [epoch, log offset] or [epoch, log offset, entries] from JSON. Raises BadPosition."""
     match value:
         case [int(epoch), int(log_offset), *rest] if (
             NO_EPOCH <= epoch <= EPOCH_MAX and 0 <= log_offset <= LOG_OFFSET_MAX and len(rest) < 2
         ):
-            return Position(LogOffset(log_offset), epoch, _entries(value, rest[0] if rest else []))
+            return StreamPosition(
+                LogOffset(log_offset), epoch, _read_entries(value, rest[0] if rest else [])
+            )
     raise BadPosition(f"{value!r} is not [epoch, log offset]")
 
 
-def _entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
+def _read_entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
     """Read the epoch list `pairs` of the position `value`; raises BadPosition."""
     try:
         found = Epochs.from_pairs((epoch, start) for epoch, start in pairs)  # type: ignore[attr-defined]
@@ -73,11 +75,11 @@ def _entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
     return tuple((entry.epoch, entry.start) for entry in found)
 
 
-def position_at(table: LogTable, log_offset: int) -> Position:
+def position_at(table: LogTable, log_offset: int) -> StreamPosition:
     """Return the position of a reader that has read a table up to `log_offset`."""
     entries = [(e.epoch, e.start) for e in table.epochs if e.start < log_offset]
     epoch = entries[-1][0] if entries else NO_EPOCH
-    return Position(LogOffset(log_offset), epoch, tuple(entries[-ENTRIES_MAX:]))
+    return StreamPosition(LogOffset(log_offset), epoch, tuple(entries[-ENTRIES_MAX:]))
 
 
 class Fate(Enum):
@@ -109,7 +111,7 @@ class StreamExpired(StoreError):
     """Retention removed records before a stream read them."""
 
 
-def judge(table: LogTable, position: Position) -> StreamVerdict:
+def compare_with_log(table: LogTable, position: StreamPosition) -> StreamVerdict:
     """Compare a position with the log that `table` was opened on; raises nothing."""
     at = position.log_offset
     common = _common_end(table, position)
@@ -130,7 +132,7 @@ def judge(table: LogTable, position: Position) -> StreamVerdict:
     return StreamVerdict(Fate.SAME, at)
 
 
-def _common_end(table: LogTable, position: Position) -> LogOffset | None:
+def _common_end(table: LogTable, position: StreamPosition) -> LogOffset | None:
     """Return the log offset up to which the log that was read equals the present one. None if
     the two epoch lists have nothing in common."""
     at = position.log_offset
@@ -145,7 +147,7 @@ def _common_end(table: LogTable, position: Position) -> LogOffset | None:
     return at if _is_boundary(table, at) else table.min
 
 
-def _common_end_by_epoch(table: LogTable, position: Position) -> LogOffset | None:
+def _common_end_by_epoch(table: LogTable, position: StreamPosition) -> LogOffset | None:
     """Return the common end for a position with an epoch but no list: the best that it allows."""
     at, epochs = position.log_offset, table.epochs
     if at <= table.end and table.epoch_at(at - 1) == position.epoch:
@@ -162,12 +164,12 @@ def _common_end_by_epoch(table: LogTable, position: Position) -> LogOffset | Non
 
 def _is_boundary(table: LogTable, at: LogOffset) -> bool:
     """Whether a record begins at `index_at`, or the rest of its file is empty from `index_at`."""
-    behind = table.boundary(at)
+    behind = table.find_boundary(at)
     bases = {segment.base for segment in table.segments}
     return behind == at or (behind in bases and max(b for b in bases if b <= at) < behind)
 
 
-def _truncation_text(table: LogTable, position: Position, why: str) -> str:
+def _truncation_text(table: LogTable, position: StreamPosition, why: str) -> str:
     """Return a sentence about a log that was truncated below a position; `why` is its end."""
     at = position.log_offset
     now = table.epoch_at(at - 1)

@@ -4,7 +4,7 @@ Owns the interface of a stream written in Python: offsets, limits, partitions, b
 never silently deliver bytes of a log that was truncated below bytes already delivered: it raises an
 exception that ends the query, or logs a warning if the user chose to continue.
 
-A place in the stream is a `positions.Position` for each store. It is judged before a batch is
+A place in the stream is a `positions.StreamPosition` for each store. It is judged before a batch is
 planned, and again after the batch was read: a log may be truncated at any moment, but before new
 bytes come an entry in the epoch list that labels them (engine/replicated.py, 2).
 """
@@ -31,19 +31,20 @@ from turbopump.spark.source.partitions import open_store, read_part
 from turbopump.spark.source.positions import (
     BadPosition,
     Fate,
-    Position,
     StreamCut,
     StreamExpired,
+    StreamPosition,
     StreamVerdict,
+    compare_with_log,
     decode_position,
-    judge,
     position_at,
 )
 
 logger = logging.getLogger(__name__)
 
 Offsets = dict[str, list[object]]
-"""Encoded Position (`Position.encode`) of each store, by its path or URI: Spark's offset."""
+"""Encoded StreamPosition (`StreamPosition.encode`) of each store, by its path or URI: Spark's
+offset."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class StreamPartition(InputPartition):
     location: str
     """Path or URI of the store."""
     part: LogRange
-    position: Position
+    position: StreamPosition
     """Position after the range, judged when it was read."""
 
 
@@ -101,10 +102,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets: Offsets = {}
         for location in self._options.paths:
             table = open_store(self._options, location)
-            at = self._resume(table, self._position(start, location, table))
+            at = self._resume_offset(table, self._position(start, location, table))
             end = max(at, self._readable_end(table))
             if share is not None and at + share < end:
-                end = min(end, table.boundary(at + share))
+                end = min(end, table.find_boundary(at + share))
             if self._last is not None and location in self._last:
                 end = max(at, min(end, self._last[location]))
             offsets[location] = position_at(table, end).encode()
@@ -138,16 +139,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if location not in end:
                 continue  # the checkpoint is older than this store in `paths`
             table = open_store(self._options, location)
-            first = self._resume(table, self._position(start, location, table))
+            first = self._resume_offset(table, self._position(start, location, table))
             position = decode_position(end[location])
-            last = self._resume(table, position)
+            last = self._resume_offset(table, position)
             if last <= first:
                 continue
-            for part in table.split(
+            for part in table.split_ranges(
                 self._options.partition_bytes,
                 self._query,
                 confirmed=False,
-                start=table.boundary(first),
+                start=table.find_boundary(first),
                 end=last,
             ):
                 read = position_at(table, part.base + part.end)
@@ -167,16 +168,18 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         except StoreError as error:
             failed = error
-        verdict = judge(open_store(self._options, partition.location), partition.position)
+        verdict = compare_with_log(
+            open_store(self._options, partition.location), partition.position
+        )
         if verdict.fate is Fate.CUT:
-            self._report(verdict)
+            self._report_verdict(verdict)
         elif isinstance(failed, SegmentGone):
             text = f"{failed}; with failOnDataLoss=false the stream continues after it"
             _raise_or_warn(StreamExpired(text), self._options.fail_on_data_loss)
         elif failed is not None:
             raise failed
 
-    def _position(self, start: Offsets, location: str, table: LogTable) -> Position:
+    def _position(self, start: Offsets, location: str, table: LogTable) -> StreamPosition:
         """Return a store's position in `start`; a new store begins at the start of its log."""
         if location in start:
             return decode_position(start[location])
@@ -186,14 +189,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the log offset up to which the stream may read a store now."""
         return table.confirmed_end if self._options.confirmed else table.end
 
-    def _resume(self, table: LogTable, position: Position) -> LogOffset:
+    def _resume_offset(self, table: LogTable, position: StreamPosition) -> LogOffset:
         """Return the log offset at which to continue after a position. Raises StreamCut,
         StreamExpired unless disabled."""
-        verdict = judge(table, position)
-        self._report(verdict)
+        verdict = compare_with_log(table, position)
+        self._report_verdict(verdict)
         return verdict.resume
 
-    def _report(self, verdict: StreamVerdict) -> None:
+    def _report_verdict(self, verdict: StreamVerdict) -> None:
         """Raise or log the error of a truncated or expired position, as the options demand."""
         options = self._options
         if verdict.fate is Fate.CUT:
@@ -227,11 +230,11 @@ def _parse_offsets(text: str, paths: tuple[str, ...]) -> Mapping[str, Any]:
     return found
 
 
-def _start_position(location: str, table: LogTable, value: object) -> Position:
+def _start_position(location: str, table: LogTable, value: object) -> StreamPosition:
     """Return the position that a user chose for a store; a plain log offset is used as it is."""
     try:
         if isinstance(value, int):
-            return position_at(table, table.boundary(value))
+            return position_at(table, table.find_boundary(value))
         return decode_position(value)
     except BadPosition as error:
         raise BadOption(f"startingOffsets of {location!r}: {error}") from error

@@ -17,8 +17,8 @@ from turbopump.spark.throughput.result import (
     Row,
     Shown,
     Throughput,
-    readable,
     step_seconds,
+    times_as_text,
 )
 from turbopump.spark.throughput.statistics import by_place, by_second, place_statistics
 
@@ -46,76 +46,80 @@ class Tables(Protocol):
         """Store a table of the result under its name, if the job has an output, and return it for
         further steps."""
 
-    def cached(self, table: Table) -> Table:
+    def cache_table(self, table: Table) -> Table:
         """Return a table that is computed once and stays in memory, because several steps use
         it."""
 
-    def where(self, table: Table, column: str, values: Sequence[str]) -> Table:
+    def filter_rows(self, table: Table, column: str, values: Sequence[str]) -> Table:
         """Return the rows whose column has one of the texts."""
 
     def at_least(self, table: Table, column: str, least: int) -> Table:
         """Return the rows whose column is not below `least`."""
 
-    def summed(self, cells: Table, keys: Sequence[str]) -> Table:
+    def sum_cells(self, cells: Table, keys: Sequence[str]) -> Table:
         """Return the sums of the cells by `keys`: a row with the columns SUMS for each value of
         the keys, with nulls for other keys."""
 
-    def union(self, *tables: Table) -> Table:
+    def union_tables(self, *tables: Table) -> Table:
         """Return the rows of all tables, which have the same columns."""
 
     def by_time_step(self, cells: Table, step_s: int) -> Table:
         """Return the cells with each second rounded down to a multiple of `step_s`."""
 
-    def derived(self, cells: Table, derivation: Derivation) -> Table:
+    def derive_table(self, cells: Table, derivation: Derivation) -> Table:
         """Return the table that a derivation makes from cells with the columns SUMS."""
 
-    def first(
+    def first_rows(
         self, table: Table, order: Sequence[str], limit: int | None = None
     ) -> tuple[Row, ...]:
         """Return the first rows in an order; without a limit all, which the caller has bounded."""
 
-    def totals(self, table: Table, wanted: Mapping[str, str]) -> Row:
+    def compute_totals(self, table: Table, wanted: Mapping[str, str]) -> Row:
         """Return one number for each name of `wanted`, whose value is "count" (rows), or "sum
         COLUMN", "max COLUMN" or "distinct COLUMN" (number of values); 0 for an empty table."""
 
 
-def analyse(tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
+def analyse_cells(
+    tables: Tables, cells: Table, stores: tuple[str, ...], stall_s: int
+) -> Throughput:
     """Compute all results from cells (columns CELL, each cell once) of `stores`; silences of at
     least `stall_s` whole seconds are stalls. Stores the tables with `tables.write_timed`."""
     levels = PlaceFigures(tables, cells)
-    judged = tables.where(cells, "metric", ("offset", "batch"))
-    gaps = tables.write_timed("gaps", tables.derived(judged, events.GAPS))
-    silences = tables.cached(levels.silences())
+    judged = tables.filter_rows(cells, "metric", ("offset", "batch"))
+    gaps = tables.write_timed("gaps", tables.derive_table(judged, events.GAPS))
+    silences = tables.cache_table(levels.silences_table())
     stalls = tables.write_timed("stalls", tables.at_least(silences, "silent_seconds", stall_s))
-    clock = tables.where(cells, "metric", ("clock",))
-    steps = tables.write_timed("clock_steps", tables.derived(clock, events.CLOCK_STEPS))
-    queues = tables.write_timed("queues", levels.table(QUEUE))
-    topics = tables.write_timed("topics", levels.table(("store", "topic")))
-    hosts = tables.write_timed("hosts", levels.table(("store", "born_host")))
-    by_store = tables.write_timed("stores", levels.table(("store",)))
-    everything = tables.first(levels.table(()), ("messages",)) or (place_statistics(()),)
-    totals = {**everything[0], **_totals(tables, queues, hosts, gaps, stalls, steps)}
+    clock = tables.filter_rows(cells, "metric", ("clock",))
+    steps = tables.write_timed("clock_steps", tables.derive_table(clock, events.CLOCK_STEPS))
+    queues = tables.write_timed("queues", levels.statistics_table(QUEUE))
+    topics = tables.write_timed("topics", levels.statistics_table(("store", "topic")))
+    hosts = tables.write_timed("hosts", levels.statistics_table(("store", "born_host")))
+    by_store = tables.write_timed("stores", levels.statistics_table(("store",)))
+    everything = tables.first_rows(levels.statistics_table(()), ("messages",)) or (
+        place_statistics(()),
+    )
+    totals = {**everything[0], **_count_tables(tables, queues, hosts, gaps, stalls, steps)}
     step_s = step_seconds(totals["first_ms"] or 0, totals["last_ms"] or 0)
     stepped = tables.by_time_step(levels.measured, step_s)
-    histograms = tables.summed(levels.base, ("metric", "bucket"))
+    histograms = tables.sum_cells(levels.base, ("metric", "bucket"))
     return Throughput(
         stores=stores,
-        totals=readable(totals),
-        by_store=shown(tables, by_store, "bytes desc", "store"),
-        topics=shown(tables, topics, "bytes desc", "store", "topic"),
-        queues=shown(tables, queues, "latency_ms_p99 desc", "bytes desc", *QUEUE),
-        hosts=shown(tables, hosts, "messages desc", "store", "born_host"),
-        gaps=shown(tables, gaps, "missing desc", *QUEUE, "first_missing"),
-        stalls=shown(tables, stalls, "silent_ms desc", "level", *QUEUE),
+        totals=times_as_text(totals),
+        by_store=first_rows_shown(tables, by_store, "bytes desc", "store"),
+        topics=first_rows_shown(tables, topics, "bytes desc", "store", "topic"),
+        queues=first_rows_shown(tables, queues, "latency_ms_p99 desc", "bytes desc", *QUEUE),
+        hosts=first_rows_shown(tables, hosts, "messages desc", "store", "born_host"),
+        gaps=first_rows_shown(tables, gaps, "missing desc", *QUEUE, "first_missing"),
+        stalls=first_rows_shown(tables, stalls, "silent_ms desc", "level", *QUEUE),
         silences=_longest_silences(tables, silences),
-        clock_steps=shown(tables, steps, "back_ms desc", "store"),
+        clock_steps=first_rows_shown(tables, steps, "back_ms desc", "store"),
         stall_seconds=stall_s,
         step_seconds=step_s,
-        over_time=_over_time(tables, stepped),
+        over_time=_traffic_by_step(tables, stepped),
         topics_over_time=_topics_over_time(tables, stepped),
         histograms=tuple(
             {name: row[name] for name in ("metric", "bucket", "messages")}
-            for row in tables.first(histograms, ("metric", "bucket"))
+            for row in tables.first_rows(histograms, ("metric", "bucket"))
         ),
     )
 
@@ -125,84 +129,86 @@ class PlaceFigures:
 
     def __init__(self, tables: Tables, cells: Table) -> None:
         self._tables = tables
-        self.measured = tables.where(cells, "metric", MEASURED)
-        self._offsets = tables.where(cells, "metric", ("offset", "unqueued", "batch"))
-        self._sizes = tables.where(cells, "metric", ("size",))
-        self.base = tables.cached(tables.summed(self.measured, (*KEYS, "metric", "bucket")))
+        self.measured = tables.filter_rows(cells, "metric", MEASURED)
+        self._offsets = tables.filter_rows(cells, "metric", ("offset", "unqueued", "batch"))
+        self._sizes = tables.filter_rows(cells, "metric", ("size",))
+        self.base = tables.cache_table(tables.sum_cells(self.measured, (*KEYS, "metric", "bucket")))
 
-    def table(self, keys: tuple[str, ...]) -> Table:
+    def statistics_table(self, keys: tuple[str, ...]) -> Table:
         """Return the columns of statistics.place_statistics for each value of `keys`, without keys
         one row; for QUEUE the columns of statistics.queue_statistics."""
         parts = [
-            self._tables.summed(self.base, (*keys, "metric", "bucket")),
-            self._seconds(keys),
+            self._tables.sum_cells(self.base, (*keys, "metric", "bucket")),
+            self._cells_by_second(keys),
         ]
         if keys == QUEUE:
             parts.append(self._offsets)
-        return self._tables.derived(self._tables.union(*parts), by_place(keys))
+        return self._tables.derive_table(self._tables.union_tables(*parts), by_place(keys))
 
-    def silences(self) -> Table:
+    def silences_table(self) -> Table:
         """Return all silences of queues, topics and stores, distinguished by the column `level`."""
-        return self._tables.union(
+        return self._tables.union_tables(
             *(
-                self._tables.derived(self._seconds(keys), events.silences(level))
+                self._tables.derive_table(
+                    self._cells_by_second(keys), events.silence_derivation(level)
+                )
                 for level, keys in events.LEVELS.items()
             )
         )
 
-    def _seconds(self, keys: Sequence[str]) -> Table:
+    def _cells_by_second(self, keys: Sequence[str]) -> Table:
         """Return the cells of sizes, added up by `keys` and second."""
-        return self._tables.summed(self._sizes, (*keys, "metric", "second"))
+        return self._tables.sum_cells(self._sizes, (*keys, "metric", "second"))
 
 
-def _totals(
+def _count_tables(
     tables: Tables, queues: Table, hosts: Table, gaps: Table, stalls: Table, steps: Table
 ) -> Row:
     """Return the counts of all tables as one row."""
     summed = ("duplicate_offsets", "records_without_queue_offset", "batch_records")
-    by_level = {level: tables.where(stalls, "level", (level,)) for level in events.LEVELS}
+    by_level = {level: tables.filter_rows(stalls, "level", (level,)) for level in events.LEVELS}
     return {
-        **tables.totals(
+        **tables.compute_totals(
             queues,
             {"queues": "count", "topics": "distinct topic"}
             | {name: f"sum {name}" for name in summed},
         ),
-        **tables.totals(hosts, {"hosts": "distinct born_host"}),
-        **tables.totals(gaps, {"gaps": "count", "missing_offsets": "sum missing"}),
+        **tables.compute_totals(hosts, {"hosts": "distinct born_host"}),
+        **tables.compute_totals(gaps, {"gaps": "count", "missing_offsets": "sum missing"}),
         **{
             name: count
             for level, there in by_level.items()
-            for name, count in tables.totals(there, {f"{level}_stalls": "count"}).items()
+            for name, count in tables.compute_totals(there, {f"{level}_stalls": "count"}).items()
         },
-        **tables.totals(steps, {"clock_steps": "count", "back_ms_max": "max back_ms"}),
+        **tables.compute_totals(steps, {"clock_steps": "count", "back_ms_max": "max back_ms"}),
     }
 
 
-def shown(tables: Tables, table: Table, *order: str) -> Shown:
+def first_rows_shown(tables: Tables, table: Table, *order: str) -> Shown:
     """Return the first ROWS_SHOWN rows of a table in an order (`column`, `column desc`), with times
     as text, and the number of all rows."""
-    first = tuple(map(readable, tables.first(table, order, ROWS_SHOWN)))
+    first = tuple(map(times_as_text, tables.first_rows(table, order, ROWS_SHOWN)))
     if len(first) < ROWS_SHOWN:
         return Shown(first, len(first))
-    return Shown(first, tables.totals(table, {"rows": "count"})["rows"])
+    return Shown(first, tables.compute_totals(table, {"rows": "count"})["rows"])
 
 
 def _longest_silences(tables: Tables, silences: Table) -> tuple[Row, ...]:
     """Return the longest silences of each level, SILENCES_SHOWN at most."""
     order = ("silent_ms desc", *QUEUE, "from_ms")
     return tuple(
-        readable(row)
+        times_as_text(row)
         for level in sorted(events.LEVELS)
-        for row in tables.first(
-            tables.where(silences, "level", (level,)), order, events.SILENCES_SHOWN
+        for row in tables.first_rows(
+            tables.filter_rows(silences, "level", (level,)), order, events.SILENCES_SHOWN
         )
     )
 
 
-def _over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
+def _traffic_by_step(tables: Tables, stepped: Table) -> tuple[Row, ...]:
     """Return the traffic of all stores in each time step."""
-    added = tables.summed(stepped, ("second", "metric", "bucket"))
-    rows = tables.first(tables.derived(added, by_second(("second",))), ("second",))
+    added = tables.sum_cells(stepped, ("second", "metric", "bucket"))
+    rows = tables.first_rows(tables.derive_table(added, by_second(("second",))), ("second",))
     return tuple(
         {"start_s": row["second"], **{name: row[name] for name in OVER_TIME}} for row in rows
     )
@@ -210,10 +216,12 @@ def _over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
 
 def _topics_over_time(tables: Tables, stepped: Table) -> tuple[Row, ...]:
     """Return messages and bytes of the TOPICS_DRAWN largest topics in each time step."""
-    sizes = tables.where(stepped, "metric", ("size",))
-    largest = tables.first(tables.summed(sizes, ("topic",)), ("total desc", "topic"), TOPICS_DRAWN)
-    drawn = tables.where(sizes, "topic", [str(row["topic"]) for row in largest])
-    rows = tables.first(tables.summed(drawn, ("topic", "second")), ("topic", "second"))
+    sizes = tables.filter_rows(stepped, "metric", ("size",))
+    largest = tables.first_rows(
+        tables.sum_cells(sizes, ("topic",)), ("total desc", "topic"), TOPICS_DRAWN
+    )
+    drawn = tables.filter_rows(sizes, "topic", [str(row["topic"]) for row in largest])
+    rows = tables.first_rows(tables.sum_cells(drawn, ("topic", "second")), ("topic", "second"))
     return tuple(
         {
             "topic": row["topic"],

@@ -93,50 +93,50 @@ def count_cells(
         held.append(batch)
         rows += batch.num_rows
         if rows >= CHUNK_ROWS:
-            yield from _cells(pa.Table.from_batches(held), with_ports)
+            yield from _make_cells(pa.Table.from_batches(held), with_ports)
             held, rows = [], 0
     if rows:
-        yield from _cells(pa.Table.from_batches(held), with_ports)
+        yield from _make_cells(pa.Table.from_batches(held), with_ports)
 
 
-def _cells(table: pa.Table, with_ports: bool) -> Iterator[pa.RecordBatch]:
+def _make_cells(table: pa.Table, with_ports: bool) -> Iterator[pa.RecordBatch]:
     """Yield the cells of all metrics for a table of records."""
-    stores, topics = _coded(table, "store"), _coded(table, "topic")
-    hosts = _coded(table, "born_host")
+    stores, topics = _encode_column(table, "store"), _encode_column(table, "topic")
+    hosts = _encode_column(table, "born_host")
     if not with_ports:
         hosts = _without_ports(hosts)
     names = {"store": stores[1], "topic": topics[1], "born_host": hosts[1]}
-    store_ms, born_ms = _ms(table, "store_time"), _ms(table, "born_time")
-    queue = {"store": stores[0], "topic": topics[0], "queue_id": _numbers(table, "queue_id")}
-    place = {**queue, "born_host": hosts[0], "second": _div(store_ms, 1000)}
+    store_ms, born_ms = _epoch_ms_column(table, "store_time"), _epoch_ms_column(table, "born_time")
+    queue = {"store": stores[0], "topic": topics[0], "queue_id": _int64_column(table, "queue_id")}
+    place = {**queue, "born_host": hosts[0], "second": _divide(store_ms, 1000)}
     for metric, column in ((SIZE, "size"), (BODY, "body_size")):
-        sizes = _numbers(table, column)
+        sizes = _int64_column(table, column)
         found = _add_up({**place, "bucket": buckets_of(sizes)}, sizes, store_ms)
-        yield _batch(found, names, np.full(len(found), METRICS.index(metric)))
+        yield _make_batch(found, names, np.full(len(found), METRICS.index(metric)))
     is_born = (born_ms > 0) & (np.abs(store_ms - born_ms) <= LATE_MS_MAX)
     late_ms = np.where(is_born, np.abs(store_ms - born_ms), 0)
     kinds = np.where(born_ms > store_ms, METRICS.index(SKEWED), METRICS.index(LATENCY))
     kinds = np.where(is_born, kinds, METRICS.index(UNBORN))
     found = _add_up({**place, "metric": kinds, "bucket": buckets_of(late_ms)}, late_ms, store_ms)
-    yield _batch(found, names, found["metric"].to_numpy())
+    yield _make_batch(found, names, found["metric"].to_numpy())
     found = _offset_cells(queue, table, store_ms)
-    yield _batch(found, names, found["metric"].to_numpy())
-    at = _numbers(table, "log_offset")
+    yield _make_batch(found, names, found["metric"].to_numpy())
+    at = _int64_column(table, "log_offset")
     found = _add_up({"store": stores[0], "bucket": store_ms}, at, store_ms)
     zeros = pa.array(np.zeros(len(found), np.int64))
     found = found.set_column(found.column_names.index("total"), "total", zeros)
-    yield _batch(found, names, np.full(len(found), METRICS.index(CLOCK)))
+    yield _make_batch(found, names, np.full(len(found), METRICS.index(CLOCK)))
 
 
 def _offset_cells(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> pa.Table:
     """Return the cells of queue offsets, with a bit for each offset that any record has."""
-    offsets, flags = _numbers(table, "queue_offset"), _numbers(table, "sys_flag")
+    offsets, flags = _int64_column(table, "queue_offset"), _int64_column(table, "sys_flag")
     transaction = flags & TRANSACTION
     kinds = np.where(flags & INNER_BATCH != 0, METRICS.index(BATCH), METRICS.index(OFFSET))
     unqueued = (transaction == PREPARED) | (transaction == ROLLED_BACK)
     kinds = np.where(unqueued, METRICS.index(UNQUEUED), kinds)
     bit = np.left_shift(np.int64(1), offsets & (OFFSETS_A_CELL - 1))
-    keys = {**queue, "metric": kinds, "bucket": _div(offsets, OFFSETS_A_CELL)}
+    keys = {**queue, "metric": kinds, "bucket": _divide(offsets, OFFSETS_A_CELL)}
     bits = np.where(kinds == METRICS.index(OFFSET), bit, 0)
     single = _add_up({**keys, "bits": bits}, offsets, store_ms)
     merged = single.group_by(list(keys), use_threads=False).aggregate(
@@ -150,7 +150,7 @@ def _offset_cells(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) ->
             ("bits", "sum"),
         ]
     )
-    return merged.rename_columns([_plain(name) for name in merged.column_names])
+    return merged.rename_columns([_plain_name(name) for name in merged.column_names])
 
 
 def _add_up(keys: Mapping[str, Ints], values: Ints, store_ms: Ints) -> pa.Table:
@@ -180,13 +180,13 @@ _ADDED = {
 }
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     """Return a column's name without the suffix of its aggregate function."""
     first, _, function = name.rpartition("_")
     return first if function in ("sum", "min", "max") else name
 
 
-def _batch(
+def _make_batch(
     found: pa.Table, names: Mapping[str, pa.Array], metrics: npt.NDArray[Any]
 ) -> pa.RecordBatch:
     """Return cells as a batch of CELL, with names for codes and nulls for missing columns."""
@@ -208,7 +208,7 @@ def _batch(
     )
 
 
-def _coded(table: pa.Table, name: str) -> tuple[Ints, pa.Array]:
+def _encode_column(table: pa.Table, name: str) -> tuple[Ints, pa.Array]:
     """Return (for each row the index of its text, the texts) of a text column."""
     coded = table[name].combine_chunks().dictionary_encode()
     return coded.indices.to_numpy().astype(np.int64), coded.dictionary
@@ -217,30 +217,32 @@ def _coded(table: pa.Table, name: str) -> tuple[Ints, pa.Array]:
 def _without_ports(hosts: tuple[Ints, pa.Array]) -> tuple[Ints, pa.Array]:
     """Reduce "ip:port" to `ip` and "[ip]:port" to `[ip]` in the texts of (indices, texts)."""
     codes, texts = hosts
-    bare = pa.array([_host(text) for text in texts.to_pylist()], pa.string()).dictionary_encode()
+    bare = pa.array(
+        [_without_port(text) for text in texts.to_pylist()], pa.string()
+    ).dictionary_encode()
     return bare.indices.to_numpy().astype(np.int64)[codes], bare.dictionary
 
 
-def _host(text: str) -> str:
+def _without_port(text: str) -> str:
     """Return "ip:port" without the port."""
     if text.startswith("["):
         return text.partition("]")[0] + "]"
     return text.partition(":")[0]
 
 
-def _numbers(table: pa.Table, name: str) -> Ints:
+def _int64_column(table: pa.Table, name: str) -> Ints:
     """Return a column as an array of int64."""
     numbers: Ints = table[name].to_numpy().astype(np.int64)
     return numbers
 
 
-def _ms(table: pa.Table, name: str) -> Ints:
+def _epoch_ms_column(table: pa.Table, name: str) -> Ints:
     """Return a timestamp column as epoch ms."""
     micros: Ints = table[name].cast(pa.int64()).to_numpy()
     return micros // 1000
 
 
-def _div(values: Ints, by: int) -> Ints:
+def _divide(values: Ints, by: int) -> Ints:
     """Divide, rounding towards zero as SQL's `div` does."""
     divided: Ints = values // by + ((values % by != 0) & (values < 0))
     return divided

@@ -38,7 +38,7 @@ def buckets_of(values: Ints) -> Ints:
     return np.where(values < EXACT_BELOW, values, STEPS * exponent + (values >> exponent))
 
 
-def bounds(bucket: int) -> tuple[int, int]:
+def bucket_bounds(bucket: int) -> tuple[int, int]:
     """Return (the least value of the bucket with this number, the least value of the next
     bucket)."""
     if bucket < EXACT_BELOW:

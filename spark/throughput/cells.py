@@ -77,29 +77,29 @@ class Derivation:
     rows: Callable[[Iterable[Cell]], Iterable[Row]]
     """Makes the rows of a group, without the keys. Spark sends it to its workers by its name."""
 
-    def over(self, batches: Iterable[Sequence[pa.Array]]) -> Iterator[Row]:
+    def derive_rows(self, batches: Iterable[Sequence[pa.Array]]) -> Iterator[Row]:
         """Yield the derived rows, each with its keys, from batches of the columns SUMS that are
         sorted by `keys` and `order`."""
         at = [Cell._fields.index(key) for key in self.keys]
-        for place, group in groupby(_cells(batches), lambda cell: tuple(cell[i] for i in at)):
+        for place, group in groupby(_read_cells(batches), lambda cell: tuple(cell[i] for i in at)):
             keys = dict(zip(self.keys, place, strict=True))
             for row in self.rows(group):
                 yield {**keys, **row}
 
 
-def _cells(batches: Iterable[Sequence[pa.Array]]) -> Iterator[Cell]:
+def _read_cells(batches: Iterable[Sequence[pa.Array]]) -> Iterator[Cell]:
     """Yield the rows of batches as cells."""
     for batch in batches:
         yield from map(Cell._make, zip(*(column.to_pylist() for column in batch), strict=True))
 
 
-def columns(*names: str) -> pa.Schema:
+def make_schema(*names: str) -> pa.Schema:
     """Return the schema of a table with these columns; a column's name gives its type: a cell's
     key, float64 for means and percentiles, else int64."""
-    return pa.schema([(name, _type(name)) for name in names])
+    return pa.schema([(name, _column_type(name)) for name in names])
 
 
-def _type(name: str) -> pa.DataType:
+def _column_type(name: str) -> pa.DataType:
     """Return the Arrow type of a column of the job's tables by the column's name."""
     if name.endswith(("_avg", "_p50", "_p99", "_p999")):
         return pa.float64()

@@ -20,7 +20,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 
 from turbopump.spark.throughput.batches import OFFSETS_A_CELL
-from turbopump.spark.throughput.cells import QUEUE, Cell, Derivation, columns
+from turbopump.spark.throughput.cells import QUEUE, Cell, Derivation, make_schema
 from turbopump.spark.throughput.result import Row
 
 SILENCES_SHOWN = 5
@@ -31,7 +31,7 @@ Moment = tuple[int, int]
 """(store time in ms, log offset): a record."""
 
 
-def _gaps(cells: Iterable[Cell]) -> Iterator[Row]:
+def _find_gaps(cells: Iterable[Cell]) -> Iterator[Row]:
     """Yield a row for each range of missing queue offsets of a queue; no rows for a queue with
     batch records."""
     before: int | None = None
@@ -54,21 +54,21 @@ def _gaps(cells: Iterable[Cell]) -> Iterator[Row]:
 GAPS = Derivation(
     QUEUE,
     ("metric", "bucket"),  # a queue's batch records come first
-    columns(*QUEUE, "first_missing", "last_missing", "missing", "seen_ms"),
-    _gaps,
+    make_schema(*QUEUE, "first_missing", "last_missing", "missing", "seen_ms"),
+    _find_gaps,
 )
 """The missing queue offsets as ranges, both ends included; from metrics `offset` and `batch`."""
 
 
-def silences(level: str) -> Derivation:
+def silence_derivation(level: str) -> Derivation:
     """Return the derivation of a level's (LEVELS) silences between successive seconds with records,
     from one cell for each second."""
     times = ("from_ms", "until_ms", "silent_seconds", "silent_ms")
-    schema = columns("level", *QUEUE, *times)
-    return Derivation(LEVELS[level], ("second",), schema, partial(_silences, level))
+    schema = make_schema("level", *QUEUE, *times)
+    return Derivation(LEVELS[level], ("second",), schema, partial(_find_silences, level))
 
 
-def _silences(level: str, cells: Iterable[Cell]) -> Iterator[Row]:
+def _find_silences(level: str, cells: Iterable[Cell]) -> Iterator[Row]:
     """Yield a row for each silence between successive seconds with records."""
     for one, other in pairwise(cells):
         yield {
@@ -83,7 +83,7 @@ def _silences(level: str, cells: Iterable[Cell]) -> Iterator[Row]:
 def _clock_steps(cells: Iterable[Cell]) -> Iterator[Row]:
     """Yield a row for each step of store time that went back, from a store's cells of the metric
     `clock`."""
-    for (later_ms, later_at), late in groupby(_late(cells), itemgetter(0)):
+    for (later_ms, later_at), late in groupby(_find_late(cells), itemgetter(0)):
         moments = [moment for _, moment in late]
         earlier_ms, earlier_at = min(moments)
         yield {
@@ -96,7 +96,7 @@ def _clock_steps(cells: Iterable[Cell]) -> Iterator[Row]:
         }
 
 
-def _late(cells: Iterable[Cell]) -> Iterator[tuple[Moment, Moment]]:
+def _find_late(cells: Iterable[Cell]) -> Iterator[tuple[Moment, Moment]]:
     """Yield (the greatest millisecond before it, the late millisecond), both with log offset,
     for each millisecond out of order, by log offset. It is out of order if its last record lies
     after the first record of a later millisecond."""
@@ -117,7 +117,7 @@ def _late(cells: Iterable[Cell]) -> Iterator[tuple[Moment, Moment]]:
 CLOCK_STEPS = Derivation(
     ("store",),
     ("least",),
-    columns(
+    make_schema(
         "store",
         "later_ms",
         "later_log_offset",

@@ -18,20 +18,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turbopump.engine.types import StoreError
-from turbopump.spark.commands.parsers import STALL_S, throughput
+from turbopump.spark.commands.parsers import STALL_S, throughput_parser
 from turbopump.spark.selection import RowSelection, selection_of
 from turbopump.spark.session import BAD_INPUT, JobError, job_main
 from turbopump.spark.throughput import analysis as analysis
 from turbopump.spark.throughput import replicas as replicas
 from turbopump.spark.throughput.cells import KEYS, MEASURED
-from turbopump.spark.throughput.report import render, summary
+from turbopump.spark.throughput.report import render, summary_lines
 from turbopump.spark.throughput.result import (
     CopyComparison,
     ReplicaLag,
     Throughput,
     step_seconds,
 )
-from turbopump.spark.throughput.spark_tables import SparkTables, merged, single_row, with_timestamps
+from turbopump.spark.throughput.spark_tables import (
+    SparkTables,
+    merge_cells,
+    single_row,
+    with_timestamps,
+)
 from turbopump.spark.throughput.statistics import by_second
 
 if TYPE_CHECKING:
@@ -69,17 +74,17 @@ def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
     JobError for bad options or an output that exists, OSError, and Spark's errors."""
     from turbopump.spark.throughput.source import counted_frame
 
-    _check(options)
+    _check_options(options)
     chosen = options.selection
     counted = counted_frame(spark, chosen, with_ports=options.with_ports)
-    result = analyse(spark, counted, options)
+    result = analyse_frame(spark, counted, options)
     if options.replicas:
         leader = chosen.stores[0]
         lags = tuple(lag_of(spark, leader, replica) for replica in options.replicas)
         result = replace(result, replicas=lags)
     if options.copy is not None:
-        origin = chosen.frame(spark, replicas.NEEDED)
-        copy = replace(chosen, stores=(options.copy,)).frame(spark, replicas.NEEDED)
+        origin = chosen.make_frame(spark, replicas.NEEDED)
+        copy = replace(chosen, stores=(options.copy,)).make_frame(spark, replicas.NEEDED)
         copies, written = _compare_copy(spark, origin, copy, options)
         result = replace(result, copies=copies, written=result.written + written)
     return _with_report(result, options)
@@ -93,7 +98,7 @@ def run_local(options: ThroughputOptions) -> Throughput:
     """
     from turbopump.spark.throughput.local_tables import LocalTables, cells_of
 
-    _check(options)
+    _check_options(options)
     for name, given in (
         ("output", options.output),
         ("replica", options.replicas),
@@ -103,7 +108,7 @@ def run_local(options: ThroughputOptions) -> Throughput:
             raise JobError(f"--{name} is Spark's work: leave --local out")
     cells = cells_of(options.selection, with_ports=options.with_ports)
     stores = options.selection.stores
-    result = analysis.analyse(LocalTables(), cells, stores, options.stall_seconds)
+    result = analysis.analyse_cells(LocalTables(), cells, stores, options.stall_seconds)
     return _with_report(result, options)
 
 
@@ -118,15 +123,17 @@ def _with_report(result: Throughput, options: ThroughputOptions) -> Throughput:
     return result
 
 
-def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOptions) -> Throughput:
+def analyse_frame(
+    spark: "SparkSession", counted: "DataFrame", options: ThroughputOptions
+) -> Throughput:
     """Compute all results from a frame of cells that may come in parts (throughput/batches.py), and
     write the tables into `output`. Raises Spark's errors."""
     tables = SparkTables(spark, options.output, overwrite=options.overwrite)
     try:
-        cells = tables.write("cells", merged(counted), "metric", is_large=True)
-        tables.write("seconds", _seconds(tables, cells), "day")
+        cells = tables.write("cells", merge_cells(counted), "metric", is_large=True)
+        tables.write("seconds", _seconds_table(tables, cells), "day")
         stores = options.selection.stores
-        result = analysis.analyse(tables, cells, stores, options.stall_seconds)
+        result = analysis.analyse_cells(tables, cells, stores, options.stall_seconds)
         return replace(result, written=tuple(tables.written))
     finally:
         tables.close()
@@ -135,16 +142,16 @@ def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOpti
 def lag_of(spark: "SparkSession", leader: str, replica: str) -> ReplicaLag:
     """Compare a replica's store with its leader's store, given by path or URI, both up to their
     last records, unconfirmed ones included. Raises Spark's errors."""
-    theirs = RowSelection((replica,), confirmed=False).frame(spark, replicas.NEEDED)
-    ours = RowSelection((leader,), confirmed=False).frame(spark, replicas.NEEDED)
-    return replicas.lag(ours, theirs, (leader, replica))
+    theirs = RowSelection((replica,), confirmed=False).make_frame(spark, replicas.NEEDED)
+    ours = RowSelection((leader,), confirmed=False).make_frame(spark, replicas.NEEDED)
+    return replicas.compare_replica(ours, theirs, (leader, replica))
 
 
-def _seconds(tables: SparkTables, cells: "DataFrame") -> "DataFrame":
+def _seconds_table(tables: SparkTables, cells: "DataFrame") -> "DataFrame":
     """Return the table `seconds`: the traffic of each topic, queue, producer host and second."""
-    measured = tables.where(cells, "metric", MEASURED)
+    measured = tables.filter_rows(cells, "metric", MEASURED)
     return (
-        with_timestamps(tables.derived(measured, by_second((*KEYS, "second"))))
+        with_timestamps(tables.derive_table(measured, by_second((*KEYS, "second"))))
         .selectExpr("*", "date_add(date'1970-01-01', cast(second div 86400 as int)) as day")
         .withColumnRenamed("second", "unix_second")
     )
@@ -156,19 +163,19 @@ def _compare_copy(
     """Compare the stores with a copy; returns (comparison, paths of the tables written)."""
     tables = SparkTables(spark, options.output, overwrite=options.overwrite)
     try:
-        return _comparison(tables, origin, copy, str(options.copy)), tuple(tables.written)
+        return _compare_copies(tables, origin, copy, str(options.copy)), tuple(tables.written)
     finally:
         tables.close()
 
 
-def _comparison(
+def _compare_copies(
     tables: SparkTables, origin: "DataFrame", copy: "DataFrame", copy_store: str
 ) -> CopyComparison:
     """Compare two frames of records by unique key, and write the table `copies`."""
     from pyspark.sql import functions as f
 
-    pairs = tables.cached(replicas.join_replicas(origin, copy))
-    cells = tables.cached(replicas.copy_cells(pairs))
+    pairs = tables.cache_table(replicas.join_replicas(origin, copy))
+    cells = tables.cache_table(replicas.copy_cells(pairs))
     inside = replicas.missing_inside(pairs)
     by_topic = replicas.copy_statistics(cells, ("topic",)).join(inside, "topic", "left").fillna(0)
     topics = tables.write("copies", by_topic)
@@ -187,12 +194,12 @@ def _comparison(
     return CopyComparison(
         copy_store,
         totals,
-        analysis.shown(tables, topics, "missing desc", "copied desc", "topic"),
-        tables.first(points, ("start_s",)),
+        analysis.first_rows_shown(tables, topics, "missing desc", "copied desc", "topic"),
+        tables.first_rows(points, ("start_s",)),
     )
 
 
-def _check(options: ThroughputOptions) -> None:
+def _check_options(options: ThroughputOptions) -> None:
     """Raises JobError for impossible options or an output that exists."""
     if options.stall_seconds < 1:
         raise JobError("a stall is at least one second long")
@@ -218,23 +225,23 @@ def _report_place(options: ThroughputOptions) -> Path | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command: print the result; return 0, or BAD_INPUT if it could not run. `argv` None:
     the process's arguments."""
-    parser = throughput()
+    parser = throughput_parser()
     given = parser.parse_args(argv)
     if not given.local:
-        return job_main(parser, argv, _work)
+        return job_main(parser, argv, _run_and_print)
     try:
-        return _print(run_local(_options(given)), given)
+        return _print_result(run_local(_make_options(given)), given)
     except (JobError, StoreError, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return BAD_INPUT
 
 
-def _work(spark: "SparkSession", given: argparse.Namespace) -> int:
+def _run_and_print(spark: "SparkSession", given: argparse.Namespace) -> int:
     """Run the job by Spark and print its result; returns the exit code."""
-    return _print(run(spark, _options(given)), given)
+    return _print_result(run(spark, _make_options(given)), given)
 
 
-def _options(given: argparse.Namespace) -> ThroughputOptions:
+def _make_options(given: argparse.Namespace) -> ThroughputOptions:
     return ThroughputOptions(
         selection_of(given),
         output=given.output,
@@ -247,9 +254,9 @@ def _options(given: argparse.Namespace) -> ThroughputOptions:
     )
 
 
-def _print(result: Throughput, given: argparse.Namespace) -> int:
+def _print_result(result: Throughput, given: argparse.Namespace) -> int:
     """Print the result as text or JSON; returns the exit code."""
-    print(result.to_json() if given.json else "\n".join(summary(result)))
+    print(result.to_json() if given.json else "\n".join(summary_lines(result)))
     return 0
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turbopump.spark.arrow import read_arrow
-from turbopump.spark.schema import ordered
+from turbopump.spark.schema import order_columns
 from turbopump.spark.selection import RowSelection
 from turbopump.spark.session import JobError
 from turbopump.spark.throughput.batches import CELL, KEYS, NEEDED, count_cells
@@ -44,22 +44,22 @@ def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:
     producers by port. Raises StoreError, and JobError for over CELLS_MAX cells."""
     found = CELL.empty_table()
     parts: list[pa.RecordBatch] = []
-    columns = ordered(NEEDED)
+    columns = order_columns(NEEDED)
     for _number, store in enumerate(selection.stores):
-        reader = read_arrow(store, columns=columns, **selection.limits())
+        reader = read_arrow(store, columns=columns, **selection.read_arguments())
         for batch in count_cells(reader, with_ports=with_ports):
             parts.append(batch)
             if sum(part.num_rows for part in parts) >= MERGED_AT:
-                found, parts = merged(found, parts), []
+                found, parts = merge_cells(found, parts), []
                 if len(found) > CELLS_MAX:
                     raise JobError(
                         f"{store} is too large for --local: it has more than {CELLS_MAX:,} cells;"
                         " leave --local out, or choose topics or times"
                     )
-    return merged(found, parts)
+    return merge_cells(found, parts)
 
 
-def merged(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
+def merge_cells(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
     """Return the cells of `found` and `parts` (all with the columns CELL), each once."""
     table = pa.concat_tables([found, pa.Table.from_batches(list(parts), schema=CELL)])
     if len(table) == 0:
@@ -85,11 +85,11 @@ class LocalTables:
         """Return the table itself: none is written."""
         return table
 
-    def cached(self, table: pa.Table) -> pa.Table:
+    def cache_table(self, table: pa.Table) -> pa.Table:
         """Return the table itself."""
         return table
 
-    def where(self, table: pa.Table, column: str, values: Sequence[str]) -> pa.Table:
+    def filter_rows(self, table: pa.Table, column: str, values: Sequence[str]) -> pa.Table:
         """Return the rows whose column has one of the texts."""
         return table.filter(pc.is_in(table[column], pa.array(values, pa.string())))
 
@@ -97,7 +97,7 @@ class LocalTables:
         """Return the rows whose column is not below `least`."""
         return table.filter(pc.greater_equal(table[column], least))
 
-    def summed(self, cells: pa.Table, keys: Sequence[str]) -> pa.Table:
+    def sum_cells(self, cells: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Return the sums of the cells by `keys`: a row with the columns SUMS for each value of
         the keys, null for other keys, `bits` 0."""
         doubles = cells.cast(cells.schema.set(_TOTAL, SUMS.field(_TOTAL)))
@@ -111,7 +111,7 @@ class LocalTables:
             schema=SUMS,
         )
 
-    def union(self, *tables: pa.Table) -> pa.Table:
+    def union_tables(self, *tables: pa.Table) -> pa.Table:
         """Return the rows of all tables."""
         return pa.concat_tables(tables, promote_options="permissive")
 
@@ -121,13 +121,13 @@ class LocalTables:
         at = cells.schema.get_field_index("second")
         return cells.set_column(at, "second", pa.array(seconds - seconds % step_s))
 
-    def derived(self, cells: pa.Table, derivation: Derivation) -> pa.Table:
+    def derive_table(self, cells: pa.Table, derivation: Derivation) -> pa.Table:
         """Return the table that the derivation makes from cells with the columns SUMS."""
         order = [(name, "ascending") for name in (*derivation.keys, *derivation.order)]
         batches = (batch.columns for batch in cells.sort_by(order).to_batches())
-        return pa.Table.from_pylist(list(derivation.over(batches)), derivation.schema)
+        return pa.Table.from_pylist(list(derivation.derive_rows(batches)), derivation.schema)
 
-    def first(
+    def first_rows(
         self, table: pa.Table, order: Sequence[str], limit: int | None = None
     ) -> tuple[Row, ...]:
         """Return the first `limit` rows, None: all, by `column` or `column desc`, nulls last."""
@@ -135,8 +135,8 @@ class LocalTables:
         by = [(name, "descending" if direction else "ascending") for name, _, direction in names]
         return tuple(table.sort_by(by).slice(0, limit).to_pylist())
 
-    def totals(self, table: pa.Table, wanted: Mapping[str, str]) -> Row:
-        """Return one number for each name; see analysis.Tables.totals."""
+    def compute_totals(self, table: pa.Table, wanted: Mapping[str, str]) -> Row:
+        """Return one number for each name; see analysis.Tables.compute_totals."""
         parts = {name: text.partition(" ") for name, text in wanted.items()}
         return {
             name: _TOTALS[function](table[column] if column else table)

@@ -4,7 +4,7 @@ Owns two comparisons. It must never claim a delay of single records within a gro
 record equals its master's byte for byte, store time included, so nothing in the log shows when the
 replica received it.
 
-Stores in a group (`lag`): the result is the replica's lag when both were read. Both
+Stores in a group (`compare_replica`): the result is the replica's lag when both were read. Both
 logs are compared up to the shorter one's end by digests of blocks; where these differ, the records
 of a block are compared. After the common end, the leader has bytes and records that the replica
 lacks, the oldest of which had been waiting at least `waiting_ms`: the leader wrote it at its store
@@ -52,34 +52,36 @@ _BLOCKS_COMPARED = 3
 _RECORD = "xxhash64(log_offset, topic, queue_id, queue_offset, size, store_ms, body_crc)"
 
 
-def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> ReplicaLag:
+def compare_replica(
+    leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]
+) -> ReplicaLag:
     """Compare two stores in a group, given as frames with NEEDED that include unconfirmed records;
     `names` are (leader, replica) for the result. Runs Spark jobs now."""
-    theirs, ours = _records(replica), _records(leader)
-    their_blocks, our_blocks = _blocks(theirs).persist(), _blocks(ours).persist()
+    theirs, ours = _record_columns(replica), _record_columns(leader)
+    their_blocks, our_blocks = _digest_blocks(theirs).persist(), _digest_blocks(ours).persist()
     try:
-        return _lag((ours, our_blocks), (theirs, their_blocks), names)
+        return _compare_blocks((ours, our_blocks), (theirs, their_blocks), names)
     finally:
         for blocks in (our_blocks, their_blocks):
             blocks.unpersist()
 
 
-def _lag(
+def _compare_blocks(
     leader: "tuple[DataFrame, DataFrame]",
     replica: "tuple[DataFrame, DataFrame]",
     names: tuple[str, str],
 ) -> ReplicaLag:
     """Compare two stores, each given by its records and its blocks."""
     (ours, our_blocks), (theirs, their_blocks) = leader, replica
-    replica_ends = _ends(their_blocks)  # the replica is read first
-    leader_ends = _ends(our_blocks)
+    replica_ends = _find_ends(their_blocks)  # the replica is read first
+    leader_ends = _find_ends(our_blocks)
     start = max(replica_ends["start"], leader_ends["start"])
     end = min(replica_ends["end"], leader_ends["end"])
     difference = _first_difference(leader, replica, start, end) if start < end else None
     common_end = end if difference is None else difference
-    lacking, extra = _behind(ours, common_end), _behind(theirs, common_end)
+    lacking, extra = _count_behind(ours, common_end), _count_behind(theirs, common_end)
     near = ours.where(f"log_offset >= {common_end - BLOCK} and log_offset < {common_end}")
-    last_common_ms = _one(near.selectExpr("max_by(store_ms, log_offset) as ms"))["ms"]
+    last_common_ms = _only_row(near.selectExpr("max_by(store_ms, log_offset) as ms"))["ms"]
     last_ms = leader_ends["last_ms"]
     return ReplicaLag(
         leader=names[0],
@@ -145,7 +147,7 @@ def copy_cells(pairs: "DataFrame") -> "DataFrame":
         )
         .groupBy("topic", "second", "outcome", "bucket")
         .agg(
-            *_exprs(
+            *_sql_columns(
                 "count(1) as messages",
                 "sum(delay_ms) as total",
                 "max(delay_ms) as most",
@@ -162,7 +164,7 @@ def copy_statistics(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
     `keys` (`topic`, `second`); without keys one row for all. `cells` are of `copy_cells`."""
     outcomes = ("copied", "early", "missing", "only_in_copy")
     merged = cells.groupBy(*keys, "outcome", "bucket").agg(
-        *_exprs(
+        *_sql_columns(
             "sum(messages) as messages",
             "sum(cast(total as double)) as total",
             "max(most) as most",
@@ -173,7 +175,7 @@ def copy_statistics(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
     return (
         merged.groupBy(*keys)
         .agg(
-            *_exprs(
+            *_sql_columns(
                 *(
                     f"coalesce(sum(case when outcome = '{name}' then messages end), 0L) as {name}"
                     for name in outcomes
@@ -206,18 +208,18 @@ def missing_inside(pairs: "DataFrame") -> "DataFrame":
     last = (
         pairs.where("outcome in ('copied', 'early')")
         .groupBy("topic")
-        .agg(*_exprs("max(origin_ms) as last_ms"))
+        .agg(*_sql_columns("max(origin_ms) as last_ms"))
     )
     return (
         pairs.where("outcome = 'missing'")
         .join(last, "topic")
         .where("origin_ms < last_ms")
         .groupBy("topic")
-        .agg(*_exprs("count(1) as missing_inside"))
+        .agg(*_sql_columns("count(1) as missing_inside"))
     )
 
 
-def _records(table: "DataFrame") -> "DataFrame":
+def _record_columns(table: "DataFrame") -> "DataFrame":
     """Return the columns of a table of records that the comparison of replicas needs."""
     return table.selectExpr(
         "topic",
@@ -231,10 +233,10 @@ def _records(table: "DataFrame") -> "DataFrame":
     )
 
 
-def _blocks(records: "DataFrame") -> "DataFrame":
+def _digest_blocks(records: "DataFrame") -> "DataFrame":
     """Return a row for each block of a log, with a digest of its records."""
-    return records.groupBy(*_exprs(f"log_offset div {BLOCK} as block")).agg(
-        *_exprs(
+    return records.groupBy(*_sql_columns(f"log_offset div {BLOCK} as block")).agg(
+        *_sql_columns(
             f"bit_xor({_RECORD}) as digest",
             "count(1) as records",
             "min(log_offset) as start",
@@ -245,10 +247,10 @@ def _blocks(records: "DataFrame") -> "DataFrame":
     )
 
 
-def _ends(blocks: "DataFrame") -> dict[str, int]:
+def _find_ends(blocks: "DataFrame") -> dict[str, int]:
     """Return start, end, last store time (ms) and confirmed end of a log as `start`, `end`,
     `last_ms`, `confirmed_end`; 0 without records."""
-    row = _one(
+    row = _only_row(
         blocks.selectExpr(
             "min(start) as start",
             "max(end) as end",
@@ -277,7 +279,7 @@ def _first_difference(
     for row in differing:
         low, high = max(start, row.block * BLOCK), min(end, (row.block + 1) * BLOCK)
         inside = f"log_offset >= {low} and log_offset < {high}"
-        found = _one(
+        found = _only_row(
             ours[0]
             .where(inside)
             .selectExpr("log_offset", f"{_RECORD} as our")
@@ -294,10 +296,10 @@ def _first_difference(
     return None
 
 
-def _behind(records: "DataFrame", log_offset: int) -> dict[str, int]:
+def _count_behind(records: "DataFrame", log_offset: int) -> dict[str, int]:
     """Return the number of records from `log_offset` on, and the store time (ms) of the first,
     as `records` and `first_ms`; 0 without records."""
-    row = _one(
+    row = _only_row(
         records.where(f"log_offset >= {log_offset}").selectExpr(
             "count(1) as records", "min_by(store_ms, log_offset) as first_ms"
         )
@@ -305,14 +307,14 @@ def _behind(records: "DataFrame", log_offset: int) -> dict[str, int]:
     return {name: value or 0 for name, value in row.items()}
 
 
-def _one(frame: "DataFrame") -> dict[str, Any]:
+def _only_row(frame: "DataFrame") -> dict[str, Any]:
     """Return the only row of an aggregate, by column."""
     row = frame.first()
     assert row is not None, "an aggregate without keys has one row"
     return row.asDict()
 
 
-def _exprs(*texts: str) -> "list[Column]":
+def _sql_columns(*texts: str) -> "list[Column]":
     from pyspark.sql import functions
 
     return [functions.expr(text) for text in texts]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from turbopump.spark import plots
-from turbopump.spark.throughput.buckets import ERROR_MAX, EXACT_BELOW, bounds
+from turbopump.spark.throughput.buckets import ERROR_MAX, EXACT_BELOW, bucket_bounds
 from turbopump.spark.throughput.result import CopyComparison, ReplicaLag, Row, Shown, Throughput
 
 OTHERS = "all others"
@@ -52,38 +52,41 @@ def render(result: Throughput) -> str:
     parts = [
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
-        f"<title>Throughput of {escape(_stores_text(result))}</title>",
+        f"<title>Throughput of {escape_html(_stores_text(result))}</title>",
         f"<style>{_STYLE}</style></head><body>",
-        f"<h1>Throughput</h1><p>{escape(_stores_text(result))}</p>",
-        f'<p class="note">{escape(_span(result))}. Percentiles are exact below {EXACT_BELOW} (ms,'
-        f" bytes) and off by less than {ERROR_MAX:.1%} above. Times are store times in UTC.</p>",
-        _facts(result),
-        *_plots(result),
-        *_tables(result),
-        *(_replicas(result.replicas) if result.replicas else ()),
-        *(_copies(result.copies) if result.copies else ()),
+        f"<h1>Throughput</h1><p>{escape_html(_stores_text(result))}</p>",
+        f'<p class="note">{escape_html(_span_text(result))}. Percentiles are exact below'
+        f" {EXACT_BELOW} (ms, bytes) and off by less than {ERROR_MAX:.1%} above. Times are"
+        " store times in UTC.</p>",
+        _facts_html(result),
+        *_plots_html(result),
+        *_tables_html(result),
+        *(_replicas_html(result.replicas) if result.replicas else ()),
+        *(_copies_html(result.copies) if result.copies else ()),
         "</body></html>\n",
     ]
     return "\n".join(parts)
 
 
-def summary(result: Throughput) -> list[str]:
+def summary_lines(result: Throughput) -> list[str]:
     """Return the result as lines for a terminal."""
     t: Mapping[str, Any] = result.totals
     lines = [
         f"{_stores_text(result)}: {count(t['messages'])} messages, {size(t['bytes'])}, in"
         f" {count(t['topics'])} topics and {count(t['queues'])} queues from"
         f" {count(t['hosts'])} producer hosts",
-        f"time: {_span(result)}; at most {count(t['peak_messages_per_s'])} messages and"
+        f"time: {_span_text(result)}; at most {count(t['peak_messages_per_s'])} messages and"
         f" {size(t['peak_bytes_per_s'])} in a second",
-        f"record size: avg {number(t['size_avg'])}, p50 {number(t['size_p50'])}, p99"
-        f" {number(t['size_p99'])}, at most {count(t['size_max'])} B; body: avg"
-        f" {number(t['body_avg'])}, at most {count(t['body_max'])} B",
-        f"latency born to stored: p50 {ms(t['latency_ms_p50'])}, p99 {ms(t['latency_ms_p99'])},"
-        f" p99.9 {ms(t['latency_ms_p999'])}, at most {ms(t['latency_ms_max'])}",
+        f"record size: avg {format_number(t['size_avg'])}, p50 {format_number(t['size_p50'])}, p99"
+        f" {format_number(t['size_p99'])}, at most {count(t['size_max'])} B; body: avg"
+        f" {format_number(t['body_avg'])}, at most {count(t['body_max'])} B",
+        f"latency born to stored: p50 {format_ms(t['latency_ms_p50'])}, p99"
+        f" {format_ms(t['latency_ms_p99'])}, p99.9 {format_ms(t['latency_ms_p999'])}, at most"
+        f" {format_ms(t['latency_ms_max'])}",
         f"clocks: {count(t['skewed_messages'])} messages were born after they were stored (by"
-        f" {ms(t['skew_ms_max'])} at most), {count(t['unborn_messages'])} have no born time; store"
-        f" time went back {count(t['clock_steps'])} times (by {ms(t['back_ms_max'])} at most)",
+        f" {format_ms(t['skew_ms_max'])} at most), {count(t['unborn_messages'])} have no born time;"
+        f" store time went back {count(t['clock_steps'])} times (by"
+        f" {format_ms(t['back_ms_max'])} at most)",
         f"queue offsets: {count(t['missing_offsets'])} missing in {count(t['gaps'])} gaps,"
         f" {count(t['duplicate_offsets'])} more than once",
         f"stalls of {result.stall_seconds} s or more: {count(t['queue_stalls'])} of queues,"
@@ -91,21 +94,21 @@ def summary(result: Throughput) -> list[str]:
     ]
     longest = [row for row in result.silences if row["level"] == "store"][:SILENCES_TOLD]
     if longest:
-        spans = (f"{ms(row['silent_ms'])} from {text(row['from_time'])}" for row in longest)
+        spans = (f"{format_ms(row['silent_ms'])} from {text(row['from_time'])}" for row in longest)
         lines.append(f"longest silences of a store: {', '.join(spans)}")
     lines += [_lag_line(lag) for lag in result.replicas]
     if result.copies is not None:
         c: Mapping[str, Any] = result.copies.totals
         lines.append(
             f"copy {result.copies.copy}: {count(c['copied'] + c['early'])} messages copied, delay"
-            f" p50 {ms(c['delay_ms_p50'])}, p99 {ms(c['delay_ms_p99'])}, at most"
-            f" {ms(c['delay_ms_max'])}; {count(c['early'])} with a negative delay,"
+            f" p50 {format_ms(c['delay_ms_p50'])}, p99 {format_ms(c['delay_ms_p99'])}, at most"
+            f" {format_ms(c['delay_ms_max'])}; {count(c['early'])} with a negative delay,"
             f" {count(c['missing'])} missing ({count(c['missing_inside'])} before later ones)"
         )
     return [*lines, *(f"written: {place}" for place in result.written)]
 
 
-def escape(text: object) -> str:
+def escape_html(text: object) -> str:
     """Return a value as text with HTML escaped and control characters replaced, for any place on
     the page."""
     return html.escape(str(text).translate(_CONTROL), quote=True)
@@ -116,16 +119,16 @@ def count(value: Any) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Format a number with thousands separators, and one decimal if it is a fraction below 100."""
     if value is None:
         return "–"
     return f"{value:,.1f}" if abs(value) < 100 and value != int(value) else f"{value:,.0f}"
 
 
-def ms(value: Any) -> str:
+def format_ms(value: Any) -> str:
     """Format a number of milliseconds, as "12.5 ms"."""
-    return "–" if value is None else f"{number(value)} ms"
+    return "–" if value is None else f"{format_number(value)} ms"
 
 
 def size(value: Any) -> str:
@@ -149,7 +152,7 @@ def _stores_text(result: Throughput) -> str:
     return names + (f" and {len(result.stores) - 3} more" if len(result.stores) > 3 else "")
 
 
-def _span(result: Throughput) -> str:
+def _span_text(result: Throughput) -> str:
     """Return the times of the first and the last message as text."""
     first, last = result.totals.get("first_time"), result.totals.get("last_time")
     return f"from {first} to {last}" if first is not None else "no message"
@@ -162,7 +165,7 @@ def _lag_line(lag: ReplicaLag) -> str:
         f" {size(lag.bytes_behind)} behind {lag.leader}"
     )
     if lag.records_behind:
-        line += f", for at least {ms(lag.waiting_ms)}"
+        line += f", for at least {format_ms(lag.waiting_ms)}"
     if lag.differs:
         line += f"; they differ from log offset {lag.common_end} on"
     elif lag.records_extra:
@@ -170,7 +173,7 @@ def _lag_line(lag: ReplicaLag) -> str:
     return line
 
 
-def _facts(result: Throughput) -> str:
+def _facts_html(result: Throughput) -> str:
     """Return the HTML of the boxes with the most important numbers."""
     t: Mapping[str, Any] = result.totals
     facts = [
@@ -179,9 +182,9 @@ def _facts(result: Throughput) -> str:
         (f"{count(t['topics'])} / {count(t['queues'])}", "topics / queues", False),
         (count(t["hosts"]), "producer hosts", False),
         (count(t["peak_messages_per_s"]), "most messages in a second", False),
-        (ms(t["latency_ms_p50"]), "latency p50", False),
-        (ms(t["latency_ms_p99"]), "latency p99", False),
-        (ms(t["latency_ms_p999"]), "latency p99.9", False),
+        (format_ms(t["latency_ms_p50"]), "latency p50", False),
+        (format_ms(t["latency_ms_p99"]), "latency p99", False),
+        (format_ms(t["latency_ms_p999"]), "latency p99.9", False),
         (count(t["skewed_messages"]), "born after they were stored", bool(t["skewed_messages"])),
         (count(t["unborn_messages"]), "without a born time", False),
         (
@@ -202,14 +205,14 @@ def _facts(result: Throughput) -> str:
         (count(t["clock_steps"]), "times store time went back", bool(t["clock_steps"])),
     ]
     boxes = (
-        f'<div class="fact{" bad" if bad else ""}"><b>{escape(value)}</b>'
-        f"<span>{escape(name)}</span></div>"
+        f'<div class="fact{" bad" if bad else ""}"><b>{escape_html(value)}</b>'
+        f"<span>{escape_html(name)}</span></div>"
         for value, name, bad in facts
     )
     return f'<div class="facts">{"".join(boxes)}</div>'
 
 
-def _plots(result: Throughput) -> Iterable[str]:
+def _plots_html(result: Throughput) -> Iterable[str]:
     """Yield the HTML of all plots."""
     if not result.over_time:
         return
@@ -217,22 +220,22 @@ def _plots(result: Throughput) -> Iterable[str]:
     yield f'<h2>Throughput over time</h2><p class="note">Points are {count(step)} s wide.</p>'
     lines = _topic_lines(result)
     drawn = [plots.Line(points, colour[at]) for at, (_, points) in enumerate(lines)]
-    yield _figure(
+    yield _figure_html(
         plots.lines_over_time(1, drawn, "messages a second"),
         [(name, colour[at]) for at, (name, _) in enumerate(lines)],
     )
-    traffic = _filled(result.over_time, "bytes", step)
-    yield _figure(
+    traffic = _filled_rates(result.over_time, "bytes", step)
+    yield _figure_html(
         plots.lines_over_time(2, [plots.Line(traffic, colour[0])], "bytes a second"),
         [("records of all topics", colour[0])],
     )
     yield "<h2>Latency over time</h2>"
     wanted = (("latency_ms_p50", "p50"), ("latency_ms_p99", "p99"), ("latency_ms_p999", "p99.9"))
-    yield _figure(
+    yield _figure_html(
         plots.lines_over_time(
             3,
             [
-                plots.Line(_values(result.over_time, key, step), colour[at])
+                plots.Line(_plot_values(result.over_time, key, step), colour[at])
                 for at, (key, _) in enumerate(wanted)
             ],
             "ms, born to stored",
@@ -241,16 +244,19 @@ def _plots(result: Throughput) -> Iterable[str]:
         [(name, colour[at]) for at, (_, name) in enumerate(wanted)],
     )
     yield "<h2>Sizes and latencies</h2>"
-    yield _figure(
-        plots.histogram(
+    yield _figure_html(
+        plots.draw_histogram(
             4,
-            [(_buckets(result, metric), colour[at]) for at, metric in enumerate(("size", "body"))],
+            [
+                (_metric_buckets(result, metric), colour[at])
+                for at, metric in enumerate(("size", "body"))
+            ],
             "bytes",
         ),
         [("record", colour[0]), ("body", colour[1])],
     )
-    yield _figure(
-        plots.histogram(5, [(_buckets(result, "latency"), colour[0])], "ms"),
+    yield _figure_html(
+        plots.draw_histogram(5, [(_metric_buckets(result, "latency"), colour[0])], "ms"),
         [("latency, where it is not negative", colour[0])],
     )
 
@@ -262,12 +268,12 @@ def _topic_lines(result: Throughput) -> list[tuple[str, list[tuple[float, float 
     of_topic: dict[str, list[Row]] = {}
     for row in result.topics_over_time:
         of_topic.setdefault(str(row["topic"]), []).append(row)
-    everything = _filled(result.over_time, "messages", step)
+    everything = _filled_rates(result.over_time, "messages", step)
     starts = [start for start, _ in everything]
     rest = {start: value or 0.0 for start, value in everything}
     lines: list[tuple[str, list[tuple[float, float | None]]]] = []
     for name, rows in of_topic.items():
-        points = _values(rows, "messages", step, per_s=True)
+        points = _plot_values(rows, "messages", step, per_s=True)
         values = {start: value or 0.0 for start, value in points}
         lines.append((name, [(start, values.get(start, 0.0)) for start in starts]))
         for start, value in values.items():
@@ -277,7 +283,7 @@ def _topic_lines(result: Throughput) -> list[tuple[str, list[tuple[float, float 
     return lines
 
 
-def _values(
+def _plot_values(
     rows: Iterable[Row], key: str, step_s: int, *, per_s: bool = False
 ) -> list[tuple[float, float | None]]:
     """Return (start in s, value) of rows, with `per_s` as a rate; a missing step breaks the
@@ -292,20 +298,20 @@ def _values(
     return points
 
 
-def _filled(rows: Sequence[Row], key: str, step_s: int) -> list[tuple[float, float | None]]:
+def _filled_rates(rows: Sequence[Row], key: str, step_s: int) -> list[tuple[float, float | None]]:
     """Return (start in s, value per second) of rows, with 0 for each step without a row."""
-    there = dict(_values(rows, key, step_s, per_s=True))
+    there = dict(_plot_values(rows, key, step_s, per_s=True))
     first, last = min(there), max(there)
     starts = (first + step_s * at for at in range(int((last - first) // step_s) + 1))
     return [(start, there.get(start, 0.0)) for start in starts]
 
 
-def _buckets(result: Throughput, metric: str) -> Iterable[tuple[int, int, int]]:
+def _metric_buckets(result: Throughput, metric: str) -> Iterable[tuple[int, int, int]]:
     """Yield (least value, next bucket's least value, number of messages) of a metric's
     histogram."""
     for row in result.histograms:
         if row["metric"] == metric:
-            low, high = bounds(int(_as_number(row["bucket"])))
+            low, high = bucket_bounds(int(_as_number(row["bucket"])))
             yield low, high, int(_as_number(row["messages"]))
 
 
@@ -322,26 +328,26 @@ _PLACE: tuple[Column, ...] = (
 _TRAFFIC: tuple[Column, ...] = (
     ("messages", "messages", count),
     ("bytes", "bytes", size),
-    ("size_avg", "avg size", number),
-    ("size_p99", "size p99", number),
+    ("size_avg", "avg size", format_number),
+    ("size_p99", "size p99", format_number),
     ("size_max", "largest", count),
     ("peak_messages_per_s", "most in 1 s", count),
 )
 _LATENCY: tuple[Column, ...] = (
-    ("latency_ms_p50", "p50 ms", number),
-    ("latency_ms_p99", "p99 ms", number),
-    ("latency_ms_p999", "p99.9 ms", number),
-    ("latency_ms_max", "max ms", number),
+    ("latency_ms_p50", "p50 ms", format_number),
+    ("latency_ms_p99", "p99 ms", format_number),
+    ("latency_ms_p999", "p99.9 ms", format_number),
+    ("latency_ms_max", "max ms", format_number),
     ("skewed_messages", "negative", count),
     ("unborn_messages", "no born time", count),
 )
 
 
-def _tables(result: Throughput) -> Iterable[str]:
+def _tables_html(result: Throughput) -> Iterable[str]:
     """Yield the HTML of all tables."""
-    yield _table("Stores", result.by_store, (_PLACE[0], *_TRAFFIC, *_LATENCY))
-    yield _table("Topics with most bytes", result.topics, (*_PLACE[:2], *_TRAFFIC, *_LATENCY))
-    yield _table(
+    yield _table_html("Stores", result.by_store, (_PLACE[0], *_TRAFFIC, *_LATENCY))
+    yield _table_html("Topics with most bytes", result.topics, (*_PLACE[:2], *_TRAFFIC, *_LATENCY))
+    yield _table_html(
         "Worst queues by latency p99",
         result.queues,
         (
@@ -353,8 +359,8 @@ def _tables(result: Throughput) -> Iterable[str]:
         ),
     )
     host = ("born_host", "producer host", text)
-    yield _table("Producer hosts", result.hosts, (_PLACE[0], host, *_TRAFFIC[:2], *_LATENCY))
-    yield _table(
+    yield _table_html("Producer hosts", result.hosts, (_PLACE[0], host, *_TRAFFIC[:2], *_LATENCY))
+    yield _table_html(
         "Gaps: queue offsets that no record has",
         result.gaps,
         (
@@ -365,7 +371,7 @@ def _tables(result: Throughput) -> Iterable[str]:
             ("seen_time", "found at", text),
         ),
     )
-    yield _table(
+    yield _table_html(
         f"Stalls: {result.stall_seconds} s or more without a record",
         result.stalls,
         (
@@ -373,7 +379,7 @@ def _tables(result: Throughput) -> Iterable[str]:
             *_PLACE,
             ("from_time", "from", text),
             ("until_time", "until", text),
-            ("silent_ms", "silent", ms),
+            ("silent_ms", "silent", format_ms),
         ),
     )
     if result.stalls.rows:
@@ -381,8 +387,8 @@ def _tables(result: Throughput) -> Iterable[str]:
             (_unix_s(row["from_time"]), _unix_s(row["until_time"]))
             for row in result.stalls.rows[:STALLS_DRAWN]
         ]
-        yield _figure(plots.interval_bars(6, bars, "row of the table"), [])
-    yield _table(
+        yield _figure_html(plots.interval_bars(6, bars, "row of the table"), [])
+    yield _table_html(
         "Longest silences",
         Shown(result.silences, len(result.silences)),
         (
@@ -390,10 +396,10 @@ def _tables(result: Throughput) -> Iterable[str]:
             *_PLACE,
             ("from_time", "from", text),
             ("until_time", "until", text),
-            ("silent_ms", "silent", ms),
+            ("silent_ms", "silent", format_ms),
         ),
     )
-    yield _table(
+    yield _table_html(
         "Store time that went back",
         result.clock_steps,
         (
@@ -402,12 +408,12 @@ def _tables(result: Throughput) -> Iterable[str]:
             ("later_log_offset", "at log offset", count),
             ("earlier_time", "then", text),
             ("earlier_log_offset", "at log offset", count),
-            ("back_ms", "back", ms),
+            ("back_ms", "back", format_ms),
         ),
     )
 
 
-def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
+def _replicas_html(lags: Sequence[ReplicaLag]) -> Iterable[str]:
     """Yield the HTML about the lag of replicas."""
     yield "<h2>Replicas when they were read</h2>"
     yield (
@@ -415,9 +421,9 @@ def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
         " got it. Waiting: how long the oldest record that the replica lacks had been in the"
         " leader's log, at least.</p>"
     )
-    yield from (f"<p>{escape(_lag_line(lag))}</p>" for lag in lags)
+    yield from (f"<p>{escape_html(_lag_line(lag))}</p>" for lag in lags)
     rows = tuple(vars(lag) for lag in lags)
-    yield _table(
+    yield _table_html(
         "",
         Shown(rows, len(rows)),
         (
@@ -429,14 +435,14 @@ def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
             ("replica_confirmed_end", "confirmed", count),
             ("records_behind", "records behind", count),
             ("bytes_behind", "bytes", count),
-            ("waiting_ms", "waiting", ms),
-            ("ends_apart_ms", "ends apart", ms),
+            ("waiting_ms", "waiting", format_ms),
+            ("ends_apart_ms", "ends apart", format_ms),
             ("records_extra", "records extra", count),
         ),
     )
 
 
-def _copies(copies: CopyComparison) -> Iterable[str]:
+def _copies_html(copies: CopyComparison) -> Iterable[str]:
     """Yield the HTML about a copy in another group."""
     columns: tuple[Column, ...] = (
         ("copied", "copied", count),
@@ -445,26 +451,26 @@ def _copies(copies: CopyComparison) -> Iterable[str]:
         ("missing_inside", "before later ones", count),
         ("only_in_copy", "only in the copy", count),
         ("copied_again", "again", count),
-        ("delay_ms_p50", "p50 ms", number),
-        ("delay_ms_p99", "p99 ms", number),
-        ("delay_ms_p999", "p99.9 ms", number),
-        ("delay_ms_max", "max ms", number),
+        ("delay_ms_p50", "p50 ms", format_number),
+        ("delay_ms_p99", "p99 ms", format_number),
+        ("delay_ms_p999", "p99.9 ms", format_number),
+        ("delay_ms_max", "max ms", format_number),
     )
-    yield f"<h2>Copy in {escape(copies.copy)}</h2>"
+    yield f"<h2>Copy in {escape_html(copies.copy)}</h2>"
     yield '<p class="note">Delay: store time there less store time here, by unique key.</p>'
     if copies.over_time:
         wanted = (("delay_ms_p50", "p50"), ("delay_ms_p99", "p99"))
         step = _step_of(copies.over_time)
         lines = [
-            plots.Line(_values(copies.over_time, key, step), plots.COLOURS[at])
+            plots.Line(_plot_values(copies.over_time, key, step), plots.COLOURS[at])
             for at, (key, _) in enumerate(wanted)
         ]
-        yield _figure(
+        yield _figure_html(
             plots.lines_over_time(7, lines, "ms, stored to stored", log=True),
             [(name, plots.COLOURS[at]) for at, (_, name) in enumerate(wanted)],
         )
-    yield _table("All topics", Shown((copies.totals,), 1), columns)
-    yield _table("Topics", copies.topics, (("topic", "topic", text), *columns))
+    yield _table_html("All topics", Shown((copies.totals,), 1), columns)
+    yield _table_html("Topics", copies.topics, (("topic", "topic", text), *columns))
 
 
 def _step_of(rows: Sequence[Row]) -> int:
@@ -481,37 +487,37 @@ def _unix_s(value: object) -> float:
         return float(str(value).removesuffix(" ms")) / 1000
 
 
-def _figure(svg: str, keys: Sequence[tuple[str, str]]) -> str:
+def _figure_html(svg: str, keys: Sequence[tuple[str, str]]) -> str:
     """Return the HTML of a plot with a legend of (name, colour)."""
     legend = "".join(
-        f'<span class="key"><i style="background:{colour}"></i>{escape(name)}</span>'
+        f'<span class="key"><i style="background:{colour}"></i>{escape_html(name)}</span>'
         for name, colour in keys
     )
     return f"<figure>{svg}<figcaption>{legend}</figcaption></figure>"
 
 
-def _table(title: str, shown: Shown, columns: Sequence[Column]) -> str:
+def _table_html(title: str, shown: Shown, columns: Sequence[Column]) -> str:
     """Return the HTML of a table."""
-    heading = f"<h2>{escape(title)}</h2>" if title else ""
+    heading = f"<h2>{escape_html(title)}</h2>" if title else ""
     if not shown.rows:
         return f'{heading}<p class="note">None.</p>'
     kinds = [' class="t"' if show is text else "" for _, _, show in columns]
     head = "".join(
-        f'<th scope="col"{kind}>{escape(name)}</th>'
+        f'<th scope="col"{kind}>{escape_html(name)}</th>'
         for kind, (_, name, _) in zip(kinds, columns, strict=True)
     )
     body = "\n".join(
         "<tr>"
         + "".join(
-            f"<td{kind}>{escape(show(row.get(key)))}</td>"
+            f"<td{kind}>{escape_html(show(row.get(key)))}</td>"
             for kind, (key, _, show) in zip(kinds, columns, strict=True)
         )
         + "</tr>"
         for row in shown.rows
     )
     left = (
-        f'<p class="note">{count(shown.left_out)} more rows are in the Parquet table.</p>'
-        if shown.left_out
+        f'<p class="note">{count(shown.rows_left_out)} more rows are in the Parquet table.</p>'
+        if shown.rows_left_out
         else ""
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"

@@ -44,7 +44,7 @@ class Shown:
     count: int = 0
 
     @property
-    def left_out(self) -> int:
+    def rows_left_out(self) -> int:
         """Number of rows that only the Parquet table has."""
         return self.count - len(self.rows)
 
@@ -143,15 +143,17 @@ class Throughput:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
 
-def readable(row: Row) -> Row:
+def times_as_text(row: Row) -> Row:
     """Return a row with its points in time as text, under their names in the tables."""
     return {
-        TIMES.get(name, name): iso(value) if name in TIMES and isinstance(value, int) else value
+        TIMES.get(name, name): format_iso(value)
+        if name in TIMES and isinstance(value, int)
+        else value
         for name, value in row.items()
     }
 
 
-def iso(time_ms: int) -> str:
+def format_iso(time_ms: int) -> str:
     """Return epoch ms as ISO 8601 text in UTC, with ms and "Z"; as "N ms" if the calendar lacks
     the time."""
     try:

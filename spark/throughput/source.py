@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from turbopump.spark.schema import arrow_schema, ordered
+from turbopump.spark.schema import arrow_schema, order_columns
 from turbopump.spark.selection import RowSelection
 from turbopump.spark.source.format import LogReader, register
 from turbopump.spark.source.options import SourceOptions
@@ -35,10 +35,13 @@ def counted_frame(
     spark: "SparkSession", selection: RowSelection, *, with_ports: bool = False
 ) -> "DataFrame":
     """Return a lazy frame (columns CELL) with the cells of a selection; a cell may come in several
-    parts, which spark_tables.merged adds up. Raises Spark's errors."""
+    parts, which spark_tables.merge_cells adds up. Raises Spark's errors."""
     register(spark)
     spark.dataSource.register(CellSource)
-    options = {"selection": json.dumps(selection.describe()), "withPorts": json.dumps(with_ports)}
+    options = {
+        "selection": json.dumps(selection.describe_as_json()),
+        "withPorts": json.dumps(with_ports),
+    }
     return spark.read.format(FORMAT).options(**options).load()
 
 
@@ -64,7 +67,7 @@ class CellReader(LogReader):
     """A scan over stores, whose workers count the records they read."""
 
     def __init__(self, asked: dict[str, object], with_ports: bool) -> None:
-        columns = ordered(NEEDED)
+        columns = order_columns(NEEDED)
         chosen = RowSelection(**asked)  # type: ignore[arg-type]
         options = SourceOptions(
             tuple(chosen.stores),

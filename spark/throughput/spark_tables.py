@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from turbopump.spark.throughput.batches import KEYS
 from turbopump.spark.throughput.cells import SUMS, Derivation
-from turbopump.spark.throughput.result import TIMES, Row, iso
+from turbopump.spark.throughput.result import TIMES, Row, format_iso
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -61,14 +61,14 @@ class SparkTables:
         files get a reasonable size; a large table has it already and is not shuffled for it.
         """
         if self._output is None:
-            return self.cached(frame)
+            return self.cache_table(frame)
         path = f"{self._output}/{name}"
         parts = frame if is_large else frame.hint("rebalance", *partitioned_by)
         parts.write.mode(self._mode).partitionBy(*partitioned_by).parquet(path)
         self.written.append(path)
         return self._spark.read.schema(parts.schema).parquet(path)
 
-    def cached(self, frame: "DataFrame") -> "DataFrame":
+    def cache_table(self, frame: "DataFrame") -> "DataFrame":
         """Return the table, which stays in memory from its first use until `close`."""
         self._kept.append(frame.persist())
         return self._kept[-1]
@@ -78,18 +78,20 @@ class SparkTables:
         for frame in self._kept:
             frame.unpersist()
 
-    def where(self, frame: "DataFrame", column: str, values: Sequence[str]) -> "DataFrame":
+    def filter_rows(self, frame: "DataFrame", column: str, values: Sequence[str]) -> "DataFrame":
         """Return the rows whose column has one of the texts."""
-        return frame.where(exprs(column)[0].isin(*values))
+        return frame.where(sql_columns(column)[0].isin(*values))
 
     def at_least(self, frame: "DataFrame", column: str, least: int) -> "DataFrame":
         """Return the rows whose column is not below `least`."""
-        return frame.where(exprs(column)[0] >= least)
+        return frame.where(sql_columns(column)[0] >= least)
 
-    def summed(self, cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    def sum_cells(self, cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
         """Return the sums of the cells by `keys`: a row with the columns SUMS for each value of
         the keys, null for other keys, `bits` 0."""
-        sums = cells.groupBy(*keys).agg(*exprs(*(f"{made} as {n}" for n, made in ADDED.items())))
+        sums = cells.groupBy(*keys).agg(
+            *sql_columns(*(f"{made} as {n}" for n, made in ADDED.items()))
+        )
         types = {field.name: field.dataType.simpleString() for field in cells.schema.fields}
         return sums.selectExpr(
             *(
@@ -98,7 +100,7 @@ class SparkTables:
             )
         )
 
-    def union(self, *frames: "DataFrame") -> "DataFrame":
+    def union_tables(self, *frames: "DataFrame") -> "DataFrame":
         """Return the rows of all frames, which have the same columns."""
         whole, *others = frames
         for frame in others:
@@ -109,7 +111,7 @@ class SparkTables:
         """Return the cells with each second rounded down to a multiple of `step_s`."""
         return cells.withColumn("second", time_step_column("second", step_s))
 
-    def derived(self, cells: "DataFrame", derivation: Derivation) -> "DataFrame":
+    def derive_table(self, cells: "DataFrame", derivation: Derivation) -> "DataFrame":
         """Return the lazy table that the derivation makes from cells with the columns SUMS; it runs
         in workers, on partitions of whole groups in its order.
 
@@ -133,7 +135,7 @@ class SparkTables:
         made = by_hints(listed, lists).asNondeterministic()
         return grouped.select(made(*SUMS.names).alias("rows")).selectExpr("inline(rows)")
 
-    def first(
+    def first_rows(
         self, frame: "DataFrame", order: Sequence[str], limit: int | None = None
     ) -> tuple[Row, ...]:
         """Compute and return the first `limit` rows, None: all, by `column` or `column desc`, nulls
@@ -141,8 +143,8 @@ class SparkTables:
         ordered = frame.orderBy(*map(_sort_column, order))
         return all_rows(ordered if limit is None else ordered.limit(limit))
 
-    def totals(self, frame: "DataFrame", wanted: Mapping[str, str]) -> Row:
-        """Compute and return one number for each name; see analysis.Tables.totals."""
+    def compute_totals(self, frame: "DataFrame", wanted: Mapping[str, str]) -> Row:
+        """Compute and return one number for each name; see analysis.Tables.compute_totals."""
         made = []
         for name, text in wanted.items():
             function, _, column = text.partition(" ")
@@ -169,28 +171,28 @@ def in_lists(derivation: Derivation, batches: Iterator[Sequence[pa.Array]]) -> I
             yield batch
 
     ready: list[Row] = []
-    for row in derivation.over(counted()):
+    for row in derivation.derive_rows(counted()):
         if len(sizes) > 1:
-            yield _lists(ready, sizes.pop(0), derivation.schema)
+            yield _make_lists(ready, sizes.pop(0), derivation.schema)
             ready = []
         ready.append(row)
     for size in sizes:
-        yield _lists(ready, size, derivation.schema)
+        yield _make_lists(ready, size, derivation.schema)
         ready = []
 
 
-def _lists(rows: list[Row], size: int, schema: pa.Schema) -> pa.Array:
+def _make_lists(rows: list[Row], size: int, schema: pa.Schema) -> pa.Array:
     """Return an array of `size` lists, the first of which has all rows."""
     structs = pa.RecordBatch.from_pylist(rows, schema).to_struct_array()
     offsets = pa.array([0] + [len(rows)] * size, pa.int32())
     return pa.ListArray.from_arrays(offsets, structs)
 
 
-def merged(counted: "DataFrame") -> "DataFrame":
+def merge_cells(counted: "DataFrame") -> "DataFrame":
     """Return a lazy frame with each cell once, from cells that come in parts
     (throughput/source.py)."""
     return counted.groupBy(*KEYS).agg(
-        *exprs(
+        *sql_columns(
             "sum(messages) as messages",
             "sum(total) as total",
             "min(least) as least",
@@ -204,7 +206,7 @@ def merged(counted: "DataFrame") -> "DataFrame":
 
 def time_step_column(second: str, step_s: int) -> "Column":
     """Return a Spark column: the column `second` rounded down to a multiple of `step_s`."""
-    return exprs(f"{second} - pmod({second}, {step_s}L)")[0]
+    return sql_columns(f"{second} - pmod({second}, {step_s}L)")[0]
 
 
 def with_timestamps(frame: "DataFrame") -> "DataFrame":
@@ -231,7 +233,7 @@ def all_rows(frame: "DataFrame") -> tuple[Row, ...]:
     )
     return tuple(
         {
-            name: iso(value) if name in times and value is not None else value
+            name: format_iso(value) if name in times and value is not None else value
             for name, value in row.asDict().items()
         }
         for row in plain.collect()
@@ -245,7 +247,7 @@ def single_row(frame: "DataFrame") -> dict[str, Any]:
     return row.asDict()
 
 
-def exprs(*texts: str) -> "list[Column]":
+def sql_columns(*texts: str) -> "list[Column]":
     """Return a Spark column for each expression of Spark SQL."""
     from pyspark.sql import functions
 
@@ -255,5 +257,5 @@ def exprs(*texts: str) -> "list[Column]":
 def _sort_column(text: str) -> "Column":
     """Return the Spark column that sorts by `column` or `column desc`, nulls last."""
     name, _, direction = text.partition(" ")
-    (column,) = exprs(f"`{name}`")
+    (column,) = sql_columns(f"`{name}`")
     return column.desc_nulls_last() if direction else column.asc_nulls_last()

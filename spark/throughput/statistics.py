@@ -14,7 +14,7 @@ from itertools import accumulate
 from math import ceil
 
 from turbopump.spark.throughput.batches import OFFSETS_A_CELL
-from turbopump.spark.throughput.cells import QUEUE, Cell, Derivation, columns
+from turbopump.spark.throughput.cells import QUEUE, Cell, Derivation, make_schema
 from turbopump.spark.throughput.result import Row
 
 PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
@@ -28,18 +28,18 @@ ALL_BITS = (1 << OFFSETS_A_CELL) - 1
 def by_second(keys: tuple[str, ...]) -> Derivation:
     """Return the derivation of a row of `traffic_statistics` per group; `second` is among the
     keys."""
-    return _derivation(keys, traffic_statistics)
+    return _make_derivation(keys, traffic_statistics)
 
 
 def by_place(keys: tuple[str, ...]) -> Derivation:
     """Return the derivation of a row per group: `queue_statistics` if the keys are QUEUE, else
     `place_statistics`."""
-    return _derivation(keys, queue_statistics if keys == QUEUE else place_statistics)
+    return _make_derivation(keys, queue_statistics if keys == QUEUE else place_statistics)
 
 
-def _derivation(keys: tuple[str, ...], row_of: Callable[[Iterable[Cell]], Row]) -> Derivation:
+def _make_derivation(keys: tuple[str, ...], row_of: Callable[[Iterable[Cell]], Row]) -> Derivation:
     """Return the derivation that makes one row of each group by `row_of`."""
-    schema = columns(*keys, *row_of(()))
+    schema = make_schema(*keys, *row_of(()))
     return Derivation(keys, ("metric", "bucket"), schema, partial(_one_row, row_of))
 
 
@@ -85,10 +85,10 @@ def traffic_statistics(cells: Iterable[Cell]) -> Row:
         "body_bytes": int(sum(cell.total for cell in histograms.get("body", ()))),
         "first_ms": first_ms,
         "last_ms": last_ms,
-        **_spread("size", histograms),
-        **_spread("body", histograms),
+        **_summarize_histogram("size", histograms),
+        **_summarize_histogram("body", histograms),
         "timed_messages": _message_count(histograms, "latency"),
-        **_spread("latency", histograms),
+        **_summarize_histogram("latency", histograms),
         "skewed_messages": _message_count(histograms, "skewed"),
         "skew_ms_max": max((cell.most for cell in histograms.get("skewed", ())), default=0),
         "unborn_messages": _message_count(histograms, "unborn"),
@@ -100,7 +100,7 @@ def _message_count(histograms: Mapping[str, list[Cell]], metric: str) -> int:
     return sum(cell.messages for cell in histograms.get(metric, ()))
 
 
-def _spread(metric: str, histograms: Mapping[str, list[Cell]]) -> Row:
+def _summarize_histogram(metric: str, histograms: Mapping[str, list[Cell]]) -> Row:
     """Return least, mean, greatest value and percentiles of a histogram."""
     name, cells = SPREADS[metric], histograms.get(metric)
     if not cells:
@@ -111,11 +111,14 @@ def _spread(metric: str, histograms: Mapping[str, list[Cell]]) -> Row:
         f"{name}_min": min(cell.least for cell in cells),
         f"{name}_avg": sum(cell.total for cell in cells) / ends[-1],
         f"{name}_max": max(cell.most for cell in cells),
-        **{f"{name}_{at}": percentile(means, ends, part) for at, part in PERCENTILES.items()},
+        **{
+            f"{name}_{at}": compute_percentile(means, ends, part)
+            for at, part in PERCENTILES.items()
+        },
     }
 
 
-def percentile(values: Sequence[float], ends: Sequence[int], part: float) -> float:
+def compute_percentile(values: Sequence[float], ends: Sequence[int], part: float) -> float:
     """Return the percentile `part` (0 to 1) by numpy's default method over ascending values that
     may occur many times.
 

@@ -307,10 +307,10 @@ class Cluster:
         controllers, self._controllers = self._controllers, []
         namesrv, self._namesrv = self._namesrv, None
         try:
-            await _stop_all(broker for broker, _ in brokers)
+            await _stop_nodes(broker for broker, _ in brokers)
         finally:
             try:
-                await _stop_all(controllers)
+                await _stop_nodes(controllers)
             finally:
                 if namesrv is not None:
                     await namesrv.stop()
@@ -334,8 +334,8 @@ class Cluster:
         own_file = str(self.data / "namesrv" / "namesrv.properties")
         config = NamesrvConfig(config_store_path=own_file)
         passed_over = NAMESRV_OWN | ({SUPPORT_ACTING} if self._acting_master else set())
-        self.warnings += config.update(_properties(self.namesrv_properties()))
-        self.warnings += config.update(changed_before(own_file, passed_over))
+        self.warnings += config.update_keys(_as_properties(self.namesrv_properties()))
+        self.warnings += config.update_keys(changed_before(own_file, passed_over))
         namesrv = NameServerNode(config)
         await namesrv.start()
         self._namesrv = namesrv
@@ -367,19 +367,19 @@ class Cluster:
 
         own_file = str(self.data / "controller" / f"n{number}.properties")
         config = ControllerConfig(config_store_path=own_file)
-        warnings = config.update(_properties(self.controller_properties(number)))
+        warnings = config.update_keys(_as_properties(self.controller_properties(number)))
         self.warnings += [] if number else warnings
-        self.warnings += config.update(changed_before(config.config_store_path))
+        self.warnings += config.update_keys(changed_before(config.config_store_path))
         return config
 
     async def _start_broker(self, number: int) -> None:
         """Start broker `number` with its properties and the changes of earlier runs."""
         config = BrokerConfig()
         given = self.broker_properties(number, self.namesrv, self.controllers)
-        warnings = config.update(_properties(given))
+        warnings = config.update_keys(_as_properties(given))
         self.warnings += [] if number else warnings
         config.path = f"{config.store.root}{CHANGES}"
-        self.warnings += config.update(changed_before(config.path))
+        self.warnings += config.update_keys(changed_before(config.path))
         broker = BrokerNode(config, on_progress=self._on_progress)
         await broker.start()
         self._brokers.append((broker, config))
@@ -457,7 +457,7 @@ class Cluster:
         return all(self._namesrv.is_registered(broker.name, broker.address) for broker in brokers)
 
 
-async def _stop_all(nodes: "Iterable[BrokerNode | ControllerNode]") -> None:
+async def _stop_nodes(nodes: "Iterable[BrokerNode | ControllerNode]") -> None:
     """Stop nodes at the same time; raises the first error after all have ended."""
     stops = (node.stop() for node in nodes)
     for ended in await asyncio.gather(*stops, return_exceptions=True):
@@ -515,5 +515,5 @@ def changed_before(path: str, passed_over: Iterable[str] = ()) -> list[Property]
     return found
 
 
-def _properties(values: Mapping[str, str]) -> list[Property]:
+def _as_properties(values: Mapping[str, str]) -> list[Property]:
     return [Property(key, value) for key, value in values.items()]

@@ -12,8 +12,8 @@ from tests.unit.net.grpc.conftest import Bench, hear
 from tests.unit.net.grpc.hostile import Scripted
 from tests.wire import h2_frames as h2
 from tests.wire.h2_frames import BEGIN, frame, headers, setting
-from turbopump.net.grpc.call import unary
-from turbopump.net.grpc.framing import MessageReader, framed
+from turbopump.net.grpc.call import unary_method
+from turbopump.net.grpc.framing import MessageReader, frame_message
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.grpc.status import GrpcError
@@ -95,7 +95,7 @@ def _said(data: bytes, lane: GrpcLane | None) -> bytes:
     made.hub.lane = lane
     echo = made.hub.methods["/S/Echo"]
     made.hub.methods = {**made.hub.methods, SENDS: echo, ACKS: echo}
-    large = unary(lambda call, _message: call.answer(bytes(LARGE)))
+    large = unary_method(lambda call, _message: call.answer_with(bytes(LARGE)))
     made.hub.methods = {**made.hub.methods, "/S/Large": large}
     one, wire = made.connect(b"")
     for piece in _cut(_frames(data), 1 + 16 * (data[1] if len(data) > 1 else 0)):
@@ -104,7 +104,7 @@ def _said(data: bytes, lane: GrpcLane | None) -> bytes:
     for _ in range(4):
         made.loop.run()
     for kept in made.kept:
-        kept.answer(b"late")
+        kept.answer_with(b"late")
     made.loop.wait(1)
     asked = 2 * len(data) + LARGE * data.count(b"/S/Large")
     assert len(wire.out) <= RESPONSE_MAX + asked, f"{len(wire.out)} bytes for {len(data)}"
@@ -129,8 +129,8 @@ def _read(pieces: list[bytes], gzip: bool) -> tuple[list[bytes], str]:
     found: list[bytes] = []
     try:
         for piece in pieces:
-            found += reader.feed(piece)
-            assert reader.held <= MESSAGE_MAX + 5 + len(piece)
+            found += reader.feed_bytes(piece)
+            assert reader.held_bytes <= MESSAGE_MAX + 5 + len(piece)
     except GrpcError as error:
         return found, error.text
     return found, ""
@@ -148,14 +148,14 @@ async def _answered(data: bytes) -> None:
     one = Scripted()
     asked = [one.ask(), one.ask(), one.ask()]
     streamed: list[Exception | None] = []
-    await one.stream("/S/M", [], lambda _message: None, streamed.append)
+    await one.open_stream("/S/M", [], lambda _message: None, streamed.append)
     for _ in range(5):
         await asyncio.sleep(0)  # all have gone out
     (script,) = one.scripts
     assert len(script.client._calls) == 4
     script.say(_server_frames(data), 1 + 16 * (data[1] if len(data) > 1 else 0))
     assert len(script.out) < RESPONSE_MAX + len(data), f"{len(script.out)} for {len(data)} bytes"
-    held = [call.reader.held for call in script.client._calls.values() if call.reader]
+    held = [call.reader.held_bytes for call in script.client._calls.values() if call.reader]
     assert sum(held) <= len(data)
     await asyncio.sleep(0)
     script.close()
@@ -208,7 +208,7 @@ def http2_seeds() -> Iterator[bytes]:
     ]
     for path, asked, cut in ((SENDS, _send(), 5), (SENDS, _send(), 40), (ACKS, _ack(), 30)):
         head = [(name, path.encode() if name == b":path" else value) for name, value in h2.REQUEST]
-        body = framed(asked.SerializeToString())
+        body = frame_message(asked.SerializeToString())
         block = h2.headers(1, [*head, (b"x-mq-client-id", b"c")])
         calls.append(block + frame(h2.DATA, 1, body[:cut]) + frame(h2.DATA, 1, body[cut:], 1))
     for number, one in enumerate(calls):
@@ -239,6 +239,6 @@ def grpc_message_seeds() -> Iterator[bytes]:
     packing = zlib.compressobj(wbits=31)
     packed = packing.compress(b"x" * 1_000) + packing.flush()
     for number in range(4):
-        plain = b"".join(framed(b"m" * size) for size in range(0, 50 * number, 17))
+        plain = b"".join(frame_message(b"m" * size) for size in range(0, 50 * number, 17))
         yield bytes([0, number]) + plain
         yield bytes([1, number]) + plain + b"\1" + len(packed).to_bytes(4, "big") + packed

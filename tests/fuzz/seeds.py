@@ -109,7 +109,11 @@ def words_of(target: str) -> list[str]:
     """Words that the target's inputs are made of, for the fuzzer to put in."""
     words: set[str] = set()
     if target == "config":
-        words = {*BrokerConfig().values(), *NamesrvConfig().values(), *BrokerConfig.TLS}
+        words = {
+            *BrokerConfig().values_as_text(),
+            *NamesrvConfig().values_as_text(),
+            *BrokerConfig.TLS,
+        }
         words |= {"true", "false", "SYNC_FLUSH", "ASYNC_FLUSH", "1s 5s 10m", "\\\\ud83d"}
     elif target in ("requests", "traffic"):
         for seed in seeds_of(target):

@@ -28,7 +28,7 @@ from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.engine.types import StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.net.wire import hosts, java_properties, message, message_id, properties
-from turbopump.net.wire.bodies import BadBody, dump, load
+from turbopump.net.wire.bodies import BadBody, encode_json, load
 from turbopump.net.wire.command import Codec, WireError, decode, encode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.header import BadHeader, read_header, write_header
@@ -183,8 +183,8 @@ def bodies(data: bytes) -> None:
         value = read(data[1:])
     except BadBody:
         return
-    text = dump(value.to_json())
-    again = dump(read(text).to_json())
+    text = encode_json(value.to_json())
+    again = encode_json(read(text).to_json())
     assert again == text or not _is_stable(value.to_json())
 
 
@@ -216,7 +216,7 @@ def messages(data: bytes) -> None:
             assert list(message.decode_batch(message.encode_batch(elements))) == elements
         else:
             body = zlib.compress(rest) if mode & 4 else rest
-            message.inflate((mode >> 3) << 8 | COMPRESSED_FLAG, body)
+            message.decompress_body((mode >> 3) << 8 | COMPRESSED_FLAG, body)
     except BadBody:
         pass
 
@@ -235,7 +235,7 @@ def texts(data: bytes) -> None:
             assert SubscriptionData.from_json(bean).to_json() == bean
         except ValueError as error:
             assert type(error) is ValueError
-    for read, write in ((message_id.decode_message_id, None), (hosts.pack, hosts.unpack)):
+    for read, write in ((message_id.decode_message_id, None), (hosts.pack_host, hosts.unpack_host)):
         try:
             packed = read(text)
             if write is not None:
@@ -276,16 +276,16 @@ def config(data: bytes) -> None:
     text = str(data[1:], "utf-8", "replace")
     node: Any = NamesrvConfig() if mode & 1 else broker_config.BrokerConfig()
     try:
-        warnings = node.update(java_properties.parse_properties(text))
+        warnings = node.update_keys(java_properties.parse_properties(text))
     except java_properties.PropertiesError as error:
         assert str(error).isprintable(), "not one line of text"
         return
     assert all(map(str.isprintable, warnings))
-    shown = java_properties.format_properties(node.values())
+    shown = java_properties.format_properties(node.values_as_text())
     shown.encode()
     other = type(node)()
-    other.update(java_properties.parse_properties(shown))
-    assert java_properties.format_properties(other.values()) == shown
+    other.update_keys(java_properties.parse_properties(shown))
+    assert java_properties.format_properties(other.values_as_text()) == shown
 
 
 def checkpoints(data: bytes) -> None:

@@ -15,4 +15,4 @@ def test_stores_of_rocketmq(unpack: Any, name: str) -> None:
     audit = run(None, AuditOptions((str(store.root),)))
     assert not audit.is_broken, "\n".join(audit.lines())
     records = len(store.truth("record"))
-    assert audit.verdict("records").counts["records"] == records
+    assert audit.find_verdict("records").counts["records"] == records

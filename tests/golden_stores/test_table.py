@@ -17,7 +17,7 @@ from turbopump.pyx.crc32 import crc32
 
 def rows_of(table: LogTable, range_bytes: int) -> list[dict[str, Any]]:
     found = []
-    for part in table.split(range_bytes):
+    for part in table.split_ranges(range_bytes):
         part = pickle.loads(pickle.dumps(part))
         for batch in decode(part, ScanQuery(check_body=True, batch_rows=100)):
             found += [dict(zip(COLUMNS, row, strict=True)) for row in rows(batch, COLUMNS)]
@@ -52,7 +52,7 @@ def test_every_record_is_a_row(name: str, range_bytes: int, unpack: Any) -> None
         assert seen == {key: line[key] for key in seen}
         for host in ("born", "store"):
             ip, port = line[f"{host}Host"].rsplit("|", 1)
-            assert hosts.unpack(hosts.pack_ip(ip, int(port))) == row[f"{host}_host"]
+            assert hosts.unpack_host(hosts.pack_ip(ip, int(port))) == row[f"{host}_host"]
     last = truth[-1]
     assert table.end == table.confirmed_end >= last["offset"] + last["size"]
     assert table.min == truth[0]["offset"] and not table.is_replicated
@@ -87,7 +87,7 @@ def test_a_changed_body_is_named_and_passed(unpack: Any) -> None:
     position = torn["recordOffset"] - int(torn["file"])
     query = ScanQuery(columns=("log_offset",), check_body=True)
     found = []
-    for part in table.split(1 << 20):
+    for part in table.split_ranges(1 << 20):
         for batch in decode(part, query, damaged=damages.append):
             found += [log_offset for (log_offset,) in rows(batch, query.columns)]
     truth = [line["offset"] for line in golden.truth("record")]

@@ -35,7 +35,7 @@ def test_units_equal_javas(shapes: Golden) -> None:
     log, truth = log_of(shapes), shapes.truth("timerLog")
     assert log.end == len(truth) * UNIT_SIZE
     for line in truth:
-        unit = log.unit(line["position"])
+        unit = log.read_unit(line["position"])
         assert unit is not None
         expected = (
             line["prevPos"],
@@ -66,7 +66,7 @@ def test_metrics_are_read_and_written_as_java_has_them(shapes: Golden) -> None:
     """
     java = ConfigFiles(RealFiles(), f"{shapes.root}/config").load(timer_metrics.FILE_NAME)
     metrics = timer_metrics.TimerMetrics()
-    metrics.take(java)
+    metrics.replace_counts(java)
     assert java["timingCount"], "there are some"
     assert metrics.to_json() == {"timingCount": java["timingCount"]}
 
@@ -101,7 +101,7 @@ def test_log_and_wheel_are_rebuilt_from_the_queue(shapes: Golden) -> None:
     timers.load()
     units = store.units(TIMER_TOPIC, 0, QueueOffset(0), 1_000)
     for unit, (write_ms, delay_ms) in zip(units, times, strict=True):
-        assert timers.ready(0)
+        assert timers.ensure_room(0)
         record: Any = store.record(unit.log_offset)
         out_ms, _delay, _deliver, _topic, topic_hash, is_recall = read_facts(record.properties)
         is_rolled = write_ms + delay_ms != out_ms

@@ -47,7 +47,7 @@ store.close(now_ms + number)
 def numbers_of(table: LogTable) -> list[int]:
     """The last few files' messages, which must be whole."""
     found = []
-    for part in table.split(200_000)[-10:]:
+    for part in table.split_ranges(200_000)[-10:]:
         for batch in decode(part, ScanQuery(columns=COLUMNS, check_body=True)):
             for _log_offset, key, body in rows(batch, COLUMNS):
                 assert body[:8].decode() == key

@@ -20,7 +20,7 @@ from turbopump.net.wire.header import write_header
 from turbopump.net.wire.headers.send import SendMessageRequest, write_send
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.heartbeat import ConsumerData
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.names import HALF_TOPIC
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.subscription import parse_subscription
@@ -42,7 +42,7 @@ class Driven(FastConnection):
 
     def __init__(self, world: World, *, turn: bool = False) -> None:
         self.world = world
-        self.peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        self.peer = Peer(ADDRESS, pack_host(ADDRESS), None)  # type: ignore[arg-type]
         self.near, self.far = socket.socketpair()
         self.responses: dict[int, list[bytes]] = {}
         self.closed, self.held = False, 0
@@ -67,7 +67,7 @@ class Driven(FastConnection):
         broker = self.world.broker
         of_transactions = getattr(work, "__self__", None) is broker.transactions
         if (
-            work not in (broker.store.notify_arrivals, broker.held_pulls.sweep)
+            work not in (broker.store.notify_arrivals, broker.held_pulls.attempt_grown)
             and getattr(work, "__self__", None) is not broker.fast.held_rows
             and not of_transactions
         ):

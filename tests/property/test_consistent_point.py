@@ -52,7 +52,7 @@ class Cluster:
         self.epoch += 1
         self.master = number
         node = self.nodes[number]
-        node.epochs = node.epochs.appended(self.epoch, node.end)
+        node.epochs = node.epochs.with_epoch(self.epoch, node.end)
         self.members = {number}
 
     def write(self, size: int) -> None:
@@ -70,10 +70,10 @@ class Cluster:
             node.log, node.epochs, node.start = [0] * master.start, Epochs(), master.start
             point = LogOffset(master.start)
         del node.log[point:]
-        node.epochs = node.epochs.cut(point).adopted(master.epochs, point)
+        node.epochs = node.epochs.cut_at(point).adopted_from(master.epochs, point)
         stop = LogOffset(min(point + size, master.end))
         node.log.extend(master.log[point:stop])
-        node.epochs = node.epochs.adopted(master.epochs, stop)
+        node.epochs = node.epochs.adopted_from(master.epochs, stop)
         if stop >= master.confirm and stop >= master.epochs.entries[-1].start:
             self.members.add(number)
         node.confirm = min(max(node.confirm, master.confirm), stop)
@@ -91,7 +91,7 @@ class Cluster:
         kept = max(node.end - size, min(self.confirm, node.end))
         if number != self.master and kept < node.end:
             del node.log[kept:]
-            node.epochs = node.epochs.within(node.end)
+            node.epochs = node.epochs.limited_to(node.end)
             self.members.discard(number)
 
     def forget(self, number: int, size: int) -> None:

@@ -91,8 +91,8 @@ class Journal:
         """Apply and check an entry; `reported` has the brokers' reports at the time of its
         proposal."""
         before = self.tables.groups.get(NAME)
-        was = None if before is None else before.after()
-        self.tables.apply(event)
+        was = None if before is None else before.with_events()
+        self.tables.apply_event(event)
         now = self.tables.groups.get(NAME)
         if isinstance(event, events.MarkUnfit):
             self.marked.add(event.broker_id)
@@ -101,7 +101,7 @@ class Journal:
         if was is not None and now is not None:
             assert now.master_epoch >= was.master_epoch and now.set_epoch >= was.set_epoch  # K1
         elif was is not None:
-            left = self.tables.numbers(NAME)
+            left = self.tables.numbers_for_new_group(NAME)
             assert (left.master_epoch, left.set_epoch) >= (was.master_epoch, was.set_epoch)
         if now is None:
             return

@@ -33,7 +33,7 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, decode, encode, new_request
 from turbopump.net.wire.headers.pull import PullMessageRequest
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message import encode_batch
 from turbopump.net.wire.topics import TopicConfig
 
@@ -67,7 +67,7 @@ def change(world: World, step: str) -> None:
     elif step == "reset":
         broker.offsets.set_reset("live", "Plain", 0, QueueOffset(1), world.now_ms)
     elif step == "ban":
-        mask = FORBIDDEN_READ - broker.groups.forbidden("live", "Plain")
+        mask = FORBIDDEN_READ - broker.groups.forbidden_mask("live", "Plain")
         broker.groups.set_forbidden("live", "Plain", mask, world.now_ms)
     elif step == "damage":
         damage(world)
@@ -123,7 +123,7 @@ def counted(world: World) -> tuple[object, ...]:
     del offsets["dataVersion"]
     world.broker.statistics.sample(world.now_ms)
     got = [
-        world.broker.statistics.find(name, f"{topic}@{group}")
+        world.broker.statistics.find_windows(name, f"{topic}@{group}")
         for name in (GROUP_GET_NUMS, GROUP_GET_SIZE)
         for topic in TOPICS
         for group in ("live", "tagged", "sql")
@@ -275,7 +275,7 @@ def compare(
         native, python = make(one, mode, texts), make(two, mode, texts)
         replicas = [Replicas(world) for world in (native, python)] if replicated else []
         driven = Driven(native, turn=turn)
-        peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        peer = Peer(ADDRESS, pack_host(ADDRESS), None)  # type: ignore[arg-type]
         responses: dict[int, list[bytes]] = {}
         pending = b""
         for world in (native, python):

@@ -27,7 +27,7 @@ from turbopump.net.wire.headers.pop import (
     ChangeInvisibleTimeRequest,
     PopMessageRequest,
 )
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.pop_handles import read_start_offsets
 from turbopump.net.wire.pop_records import Acknowledgement, CheckPointKey
 from turbopump.net.wire.properties import decode_properties
@@ -96,7 +96,7 @@ class Acking:
         handle(self.world, self.peer(), request, {})
 
     def peer(self) -> Peer:
-        return Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        return Peer(ADDRESS, pack_host(ADDRESS), None)  # type: ignore[arg-type]
 
     def pop(self, step: dict[str, Any]) -> None:
         header = PopMessageRequest(
@@ -170,7 +170,7 @@ class Acking:
         flying = [in_flight.count_of(group, "Plain", now_ms) for group in GROUPS]
         broker.statistics.sample(now_ms)
         names = [f"Plain@{group}" for group in GROUPS]
-        acked = [broker.statistics.find(GROUP_ACK_NUMS, name) for name in names]
+        acked = [broker.statistics.find_windows(GROUP_ACK_NUMS, name) for name in names]
         return acked, flying
 
     def records(self) -> set[tuple[CheckPointKey, QueueOffset, str | None]]:
@@ -292,7 +292,7 @@ def compare(
                 handle(python.world, peer, decode(frame), responses)
             python.world.turn()
             # the turn ends: handlers write joined acknowledgements
-            native.world.broker.pop.acks.flush()
+            native.world.broker.pop.acks.write_collected()
             pending.clear()
 
         for opaque, step in enumerate(plan):

@@ -49,7 +49,7 @@ KINDS = [
 
 def encoded(frame) -> bytes:
     if isinstance(frame, Transfer | DefaultHaTransfer):
-        return frame.header(len(frame.body)) + frame.body
+        return frame.encode_header(len(frame.body)) + frame.body
     return frame.encode()
 
 
@@ -97,11 +97,11 @@ def test_any_bytes_are_read_the_same_in_any_split(
 
 def test_bounds() -> None:
     """A frame that is too large is refused by its header, before its body arrives."""
-    header = Transfer(0, 1, 0, 0).header
+    header = Transfer(0, 1, 0, 0).encode_header
     assert read(MasterFramer(), [header(BODY_MAX)[:8]]) == ([], "")
     for size in (-1, BODY_MAX + 1, (1 << 31) - 1):
         assert "no body" in read(MasterFramer(), [header(size)[:8]])[1]
-        assert "no body" in read(DefaultHaFramer(), [DefaultHaTransfer(0).header(size)])[1]
+        assert "no body" in read(DefaultHaFramer(), [DefaultHaTransfer(0).encode_header(size)])[1]
     state = (1).to_bytes(4, "big")
     for size in (-1, ENTRIES_READ_MAX * 12 + 1):
         frame = state + size.to_bytes(4, "big", signed=True)
@@ -118,8 +118,8 @@ def test_replies_with_sense() -> None:
     cut = whole[:7] + b"\x17" + whole[8:]
     assert "no epoch entries" in read(MasterFramer(), [cut])[1]
     frame = Transfer(-1, 1, 0, 0)
-    assert read(MasterFramer(), [frame.header(0)]) == ([frame], "")
-    assert "no bytes lie" in read(MasterFramer(), [frame.header(1) + b"x"])[1]
+    assert read(MasterFramer(), [frame.encode_header(0)]) == ([frame], "")
+    assert "no bytes lie" in read(MasterFramer(), [frame.encode_header(1) + b"x"])[1]
 
 
 def test_the_newest_entries_are_sent() -> None:

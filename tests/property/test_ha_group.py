@@ -49,7 +49,7 @@ class Reign:
     def __init__(self, node: int, epoch: int, members: frozenset[int], set_epoch: int, log) -> None:
         self.node, self.epoch, self.log = node, epoch, log
         start = log.end
-        log.epochs = log.epochs.appended(epoch, start)
+        log.epochs = log.epochs.with_epoch(epoch, start)
         self.state = SyncState(SyncOptions(node), members, set_epoch, start, log.confirm, 0)
         self.state.on_log(start)
         self.sends = PendingSends(
@@ -187,7 +187,9 @@ class Group:
             part, link.down = bytes(link.down[:size]), link.down[size:]
             shell.feed(part, self.now_ms)
         else:
-            self.master_does(reign, link, link.primary.pump(self.now_ms), link.primary.replica)
+            self.master_does(
+                reign, link, link.primary.send_available(self.now_ms), link.primary.replica
+            )
         if shell.closed and link.replica in reign.links:
             self.cut(reign, link.replica)
 
@@ -242,7 +244,7 @@ class Group:
     def lose(self) -> None:
         """A node that no master counts comes back without a part of its log."""
         node = self.rng.choice(NODES)
-        counted = set(self.members).union(*(r.state.required for r in self.terms.values()))
+        counted = set(self.members).union(*(r.state.required_ids for r in self.terms.values()))
         proposed = {member for _epoch, p, _w in self.proposals for member in p.members}
         if node in counted | proposed or node in self.terms:
             return
@@ -253,7 +255,7 @@ class Group:
             log.restart()
         else:
             del log.data[end - log.min :]
-            log.epochs, log.confirm = log.epochs.within(LogOffset(end)), min(log.confirm, end)
+            log.epochs, log.confirm = log.epochs.limited_to(LogOffset(end)), min(log.confirm, end)
         self.losses += 1
 
     def step(self) -> None:

@@ -56,7 +56,7 @@ class Link:
             shell.feed(part)
             return True
         before = len(self.down)
-        self._do(self.primary.pump(0))
+        self._do(self.primary.send_available(0))
         return bool(shell.sent) or len(self.down) > before
 
     def _do(self, actions: list[Action]) -> None:
@@ -89,7 +89,7 @@ class Group:
         if getattr(self, "link", None):
             self.link.cut()
         master.shell.do(master.shell.replica.follow("", self.epoch, 0))
-        master.log.epochs = master.log.epochs.appended(self.epoch, master.log.end)
+        master.log.epochs = master.log.epochs.with_epoch(self.epoch, master.log.end)
         self.master, self.other = master, other
         self.connect()
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from turbopump.namesrv.registrations import BrokerRegistration
 from turbopump.namesrv.routes import RouteTable
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 NAMES = st.sampled_from(["a", "b", "d"])
@@ -88,9 +88,9 @@ class Routes(RuleBasedStateMachine):
     @rule(passed_ms=st.sampled_from([1, 60, 600]))
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        for expired in self.table.scan(self.now_ms):
+        for expired in self.table.unregister_silent(self.now_ms):
             assert self.table.data_version(*expired.key) is None
-        assert self.table.scan(self.now_ms) == []
+        assert self.table.unregister_silent(self.now_ms) == []
 
     @rule(topic=st.sampled_from(["T", "U"]), cluster=st.sampled_from([None, "c1"]))
     def delete_topic(self, topic: str, cluster: str | None) -> None:
@@ -99,7 +99,7 @@ class Routes(RuleBasedStateMachine):
     @rule(name=NAMES)
     @precondition(lambda self: self.table.topics())
     def permissions(self, name: str) -> None:
-        assert finish(self.table.wipe_write_permission(name)) == finish(
+        assert run_to_result(self.table.wipe_write_permission(name)) == run_to_result(
             self.table.add_write_permission(name)
         )
 
@@ -118,7 +118,7 @@ class Routes(RuleBasedStateMachine):
         known = set(self.table.cluster_info().broker_addr_table)
         for topic in self.table.topics():
             for acting in (False, True):
-                route = self.table.route(topic, acting_master=acting)
+                route = self.table.find_route(topic, acting_master=acting)
                 assert route is not None
                 names = [queue.broker_name for queue in route.queue_datas]
                 assert names == [group.broker_name for group in route.broker_datas]
@@ -128,10 +128,12 @@ class Routes(RuleBasedStateMachine):
     @invariant()
     def topics_of_clusters_are_topics(self) -> None:
         for cluster in self.table.cluster_info().cluster_addr_table:
-            assert set(finish(self.table.topics_of_cluster(cluster))) <= set(self.table.topics())
+            assert set(run_to_result(self.table.topics_of_cluster(cluster))) <= set(
+                self.table.topics()
+            )
 
     def teardown(self) -> None:
-        self.table.scan(self.now_ms + 2 * LONG_MS)
+        self.table.unregister_silent(self.now_ms + 2 * LONG_MS)
         assert self.table.topics() == []
         assert self.table.cluster_info().to_json() == {
             "brokerAddrTable": {},

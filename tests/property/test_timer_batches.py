@@ -18,7 +18,7 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.send import SendMessageRequestV2
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 
 ADDRESS = "127.0.0.1:50000"
 WHEEL = "timerPrecisionMs=1000\nmappedFileSizeTimerLog=1100\nrecallMessageEnable=true\n"
@@ -45,7 +45,7 @@ plans = st.lists(
 def one_by_one(world: World) -> None:
     """Take the native steps away from a broker."""
     timers: Any = world.broker.timers
-    timers._batches.take_in = timers._batches.deliver = lambda *_arguments: NOTHING
+    timers._batches.fill_slots = timers._batches.append_due = lambda *_arguments: NOTHING
     timers._slots._order = lambda *_arguments: 0
 
 
@@ -54,7 +54,7 @@ def send(world: World, topic: str, queue_id: int, properties: str, body: bytes) 
     header = SendMessageRequestV2(
         "producers", topic, "TBW102", 4, queue_id, 0, world.now_ms, 0, properties
     )
-    peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+    peer = Peer(ADDRESS, pack_host(ADDRESS), None)  # type: ignore[arg-type]
     handle(world, peer, new_request(RequestCode.SEND_MESSAGE_V2, header, body), {})
 
 

@@ -162,7 +162,7 @@ class Player:
     def do_log(self, peer: str, *terms: str) -> None:
         log = Log()
         for term in terms:
-            log.extend([log.next_entry(int(term), b"")])
+            log.append_entries([log.next_entry(int(term), b"")])
         if peer in self.group.rafts:
             self.group.stop(peer)
         self.group.disks[peer].restored = Restored(log.end_term, None, log)

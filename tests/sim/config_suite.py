@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 
 from tests.sim.disk import PowerCut, SimDisk
-from turbopump.engine.disk.config_changes import SUFFIX, change
+from turbopump.engine.disk.config_changes import SUFFIX, encode_change
 from turbopump.engine.disk.config_files import ConfigFiles
 
 FOLDER = "/broker/config"
@@ -95,7 +95,7 @@ class Run:
         try:
             if files.may_append(name, len(padding)) and self.rng.random() < APPENDING:
                 rows = [b'"%d":{"padding":"%s"}' % (number, padding.encode())]
-                files.append(name, [change({"number": number}, {"changes": rows}, {})])
+                files.append(name, [encode_change({"number": number}, {"changes": rows}, {})])
                 model.changes.setdefault(name, set()).add(number)
             else:
                 files.save(name, {"number": number, "saved": number, "padding": padding})

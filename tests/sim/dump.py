@@ -120,7 +120,7 @@ def watching() -> Iterator[Watch]:
         (Broker, "show", watch.show),
         (Broker, "_reigns", watch.term_begins),
         (History, "forget", watch.forget),
-        (Replicated, "truncating", watch.cut),
+        (Replicated, "begin_truncation", watch.cut),
         (replicas, "consistent_point", watch.meet),
     ]
     with patch.context() as inside:

@@ -74,7 +74,7 @@ def names_above_config_forgotten(patch: Patch) -> None:
 
 def checkpoint_before_data(patch: Patch) -> None:
     """The checkpoint includes the bytes of a flush round before that round has synced them."""
-    begin, plan = Checkpointer._begin_round, DirtyFiles.plan
+    begin, plan = Checkpointer._begin_round, DirtyFiles.plan_sync
 
     def planted(self: Checkpointer, last: bool = False) -> Any:
         def early(dirty: DirtyFiles, last: bool) -> Any:
@@ -86,7 +86,7 @@ def checkpoint_before_data(patch: Patch) -> None:
             return found
 
         with patch.context() as inside:
-            inside.setattr(DirtyFiles, "plan", early)
+            inside.setattr(DirtyFiles, "plan_sync", early)
             return begin(self, last)
 
     patch.setattr(Checkpointer, "_begin_round", planted)
@@ -121,8 +121,8 @@ def truncation_by_position(patch: Patch) -> None:
 
     def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Any:
         log.stop_at(log_end)
-        yield log.give_up_next_file()
-        yield log.dropping(log_end)
+        yield log.discard_next_file_work()
+        yield log.drop_files_work(log_end)
         log.start_writing(log_end, last_timestamp_ms)
 
     patch.setattr(CommitLog, "truncate", CommitLog.drop_files_from_end)
@@ -163,14 +163,16 @@ def acknowledged_before_sync(patch: Patch) -> None:
         later.resolve(PutStatus.PUT_OK)
         return later
 
-    patch.setattr(GroupCommit, "wait", wait)
+    patch.setattr(GroupCommit, "wait_until_safe", wait)
 
 
 def abort_file_ignored(patch: Patch) -> None:
     """Each start trusts the files as after a clean stop."""
-    real = recovery._survey
+    real = recovery._plan_recovery
     patch.setattr(
-        recovery, "_survey", lambda parts, saved, clean, *rest: real(parts, saved, True, *rest)
+        recovery,
+        "_plan_recovery",
+        lambda parts, saved, clean, *rest: real(parts, saved, True, *rest),
     )
 
 
@@ -212,13 +214,13 @@ def failed_sync_swallowed(patch: Patch) -> None:
 
 def failed_sync_retried(patch: Patch) -> None:
     """A failed sync is repeated, and counts if the system reports success then."""
-    real = GroupCommit.start
+    real = GroupCommit.start_sync
 
     def start(self: GroupCommit) -> None:
         self.failed = None
         real(self)
 
-    patch.setattr(GroupCommit, "start", start)
+    patch.setattr(GroupCommit, "start_sync", start)
 
 
 def failed_sync_forgotten_by_a_restart(patch: Patch) -> None:
@@ -289,8 +291,10 @@ def changes_behind_a_failure(patch: Patch) -> None:
 def changes_of_any_file(patch: Patch) -> None:
     """Changes count beside whatever file is there."""
     patch.setattr(config_files, "digest_of", lambda text: b"0" * 32)
-    real = Changes.begin
-    patch.setattr(Changes, "begin", lambda self, size, digest: real(self, size, b"0" * 32))
+    real = Changes.note_durable_file
+    patch.setattr(
+        Changes, "note_durable_file", lambda self, size, digest: real(self, size, b"0" * 32)
+    )
     patch.setattr(Changes, "remove", lambda self: None)
 
 

@@ -99,7 +99,7 @@ def test_the_audit_finds(
     without_checkers(monkeypatch)
     for number, seed in enumerate((first, *BUG_SEEDS)):
         audit = played_out(seed, ABOUT.get(bug, ()), tmp_path / str(number))
-        if audit.verdict(verdict).outcome is PromiseOutcome.VIOLATED:
+        if audit.find_verdict(verdict).outcome is PromiseOutcome.VIOLATED:
             return
     pytest.fail(f"not found in {BUG_SEEDS}")
 

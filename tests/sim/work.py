@@ -62,7 +62,7 @@ class QueuedJob:
             self._disk.jobs.remove(self)
             done(self._result)
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         """Run the job and report it at once, as for a thread that has to wait for it."""
         self.run(on_loop=True)
         self.report()
@@ -204,4 +204,4 @@ class QueuedDisk:
     def close(self) -> None:
         """Do all work, including follow-up work."""
         while self.jobs:
-            self.jobs[0].finish()
+            self.jobs[0].wait_and_report()

@@ -109,7 +109,7 @@ def test_registrations_of_our_brokers(name: str, text: str, tmp_path: Path) -> N
     config, _ = load_config(given + text)
     saver = TableSaver(ConfigFiles(RealFiles(), str(tmp_path)), InlineDisk())
     registration = Registration(config, TopicTable(config, saver), theirs["brokerAddr"])
-    _count, make = registration.request(Work(True, []))
+    _count, make = registration.begin_request(Work(True, []))
     assert make().fields | {"bodyCrc32": theirs["bodyCrc32"]} == theirs
 
 

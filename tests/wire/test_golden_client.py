@@ -6,7 +6,7 @@ from typing import Any
 from turbopump.net.client.admin import parse as admin_parse
 from turbopump.net.client.messages import Message
 from turbopump.net.client.receiving import received_messages
-from turbopump.net.client.routes import interpret
+from turbopump.net.client.routes import read_route
 from turbopump.net.client.sending import send_request, send_result
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.command import decode
@@ -85,7 +85,7 @@ def test_pulled_messages_are_complete(all_frames) -> None:
 def test_routes_name_their_queues(all_frames) -> None:
     for golden in answers(all_frames, "GET_ROUTEINFO_BY_TOPIC"):
         data = TopicRouteData.decode(golden.body)
-        route = interpret("T", data)
+        route = read_route("T", data)
         readable = sum(queues.read_queue_nums for queues in data.queue_datas if queues.perm & 4)
         assert len(route.subscribe) == readable, golden
 

@@ -58,7 +58,7 @@ def test_frames_of_a_master(run: str, connection: int) -> None:
             assert frame.log_offset == step["offset"]
             assert (frame.epoch, frame.epoch_start) == (step["epoch"], step["epochStartOffset"])
             assert (frame.confirm_offset, len(frame.body)) == (step["confirmOffset"], step["size"])
-            encoded = frame.header(len(frame.body)) + frame.body
+            encoded = frame.encode_header(len(frame.body)) + frame.body
         assert encoded == data[at : at + len(encoded)]
 
 
@@ -76,4 +76,4 @@ def test_frames_of_a_plain_pair(connection: int) -> None:
         (step["offset"], step["size"]) for step in expected
     ]
     assert all(isinstance(frame, DefaultHaTransfer) for frame in frames)
-    assert b"".join(frame.header(len(frame.body)) + frame.body for frame in frames) == data
+    assert b"".join(frame.encode_header(len(frame.body)) + frame.body for frame in frames) == data

@@ -45,7 +45,7 @@ class Line:
             self.sent += buffer
         return True
 
-    def pause(self, _connection: int, _paused: bool) -> None:
+    def set_paused(self, _connection: int, _paused: bool) -> None:
         raise AssertionError("an idle disk keeps up")
 
     def close(self, _connection: int) -> None:
@@ -67,7 +67,7 @@ def open_store(root: Path, mode: FlushMode) -> Store:
 def replay(run: str, connection: int, store: Store, chance: random.Random) -> Replicated:
     """Feed a replica with all bytes that the master sent on a connection, in random pieces."""
     broker_id, epoch = FOLLOWERS[connection]
-    log, line = store.replicated(NOW_MS), Line()
+    log, line = store.as_replicated(NOW_MS), Line()
     durable = store.config.flush_disk_type is FlushMode.SYNC_FLUSH
     machine = Replica(ReplicaOptions(broker_id, ack_durable=durable, cut_confirmed=True))
     follower = Follower(log, machine, line, lambda: NOW_MS)
@@ -123,7 +123,7 @@ def test_our_replicas_files_end_as_the_real_ones(run: str, mode: FlushMode, tmp_
     messages = count(store)
     store.close(NOW_MS)
     store = open_store(tmp_path, mode)
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     assert log.end == log.confirm == FINAL_END
     assert log_sum(log) == FINAL_LOG[run]
     assert count(store) == messages == MESSAGES

@@ -1,6 +1,6 @@
 """Records in golden pull and query answers, and the bodies of golden batches."""
 
-from turbopump.net.wire.hosts import unpack
+from turbopump.net.wire.hosts import unpack_host
 from turbopump.net.wire.message import decode_batch, decode_messages, encode_batch
 from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.properties import decode_properties, encode_properties
@@ -22,7 +22,7 @@ def test_answers_with_records(all_frames) -> None:
         assert sum(message.size for message in messages) == len(golden.body), golden
         for message in messages:
             assert message.topic and message.properties, golden
-            assert unpack(message.store_host).startswith("127.0.0.1:"), golden
+            assert unpack_host(message.store_host).startswith("127.0.0.1:"), golden
             host, log_offset = decode_message_id(message.offset_message_id)
             assert (host, log_offset) == (message.store_host, message.log_offset), golden
             assert decode_properties(encode_properties(message.properties)) == message.properties

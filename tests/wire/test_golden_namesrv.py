@@ -51,7 +51,7 @@ class Replay:
         """Add a topic whose registration was not captured, from the response that shows it."""
         if golden.truth["name"] == "GET_ROUTEINFO_BY_TOPIC" and reply.truth["code"] == 0:
             topic = golden.truth["extFields"]["topic"]
-            if self.routes.route(topic) is None:
+            if self.routes.find_route(topic) is None:
                 self.routes.add_topic(topic, TopicRouteData.decode(reply.body).queue_datas)
 
     def answer(self, golden: Any) -> Command:

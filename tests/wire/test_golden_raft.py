@@ -77,9 +77,9 @@ def test_the_first_round_of_votes_is_answered_as_java_answered_it() -> None:
             0,
         )
         raft.campaign.run(0, 10)
-        raft.take()
+        raft.take_actions()
         raft.on_request(request, "token", 20)
-        responses = [action for action in raft.take() if hasattr(action, "token")]
+        responses = [action for action in raft.take_actions() if hasattr(action, "token")]
         assert [encode(answer.message) for answer in responses] == [encode(response)]
 
 

@@ -30,7 +30,7 @@ from turbopump.broker.ha.acting.pre_online import (
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.transport.calls import Call
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.route import MASTER_ID
 
@@ -100,7 +100,7 @@ class ActingGroup:
         )
         """The group's members as name servers report them."""
         self.quorum = LockQuorum(
-            self.members.others(lambda: broker.address),
+            self.members.addresses_of_others(lambda: broker.address),
             replication.total_replicas,
             call,
             broker.steady_ms,
@@ -161,7 +161,7 @@ class ActingGroup:
             # a master that waits needs answers at the interval of its attempts
             period_ms = min(period_ms, AGAIN_MS)
         self.members.tick(broker.config.namesrv_addr, period_ms)
-        self.acting_state.update()
+        self.acting_state.update_acting()
         if self._asking is not None:
             self._asking.tick()
         if self._others is not None:
@@ -225,7 +225,7 @@ class ActingGroup:
             return wrong
         try:
             for one in (address, ha_address):
-                split(one)
+                split_host_port(one)
         except ValueError as error:
             return str(error)
         self.acting_state.on_master_returning(number)
@@ -239,7 +239,7 @@ class ActingGroup:
         """Handle 906 of a returned master that now serves: it has taken over this replica's notes
         of pops. Ignored if `number` is not of the last `on_master_returning`."""
         if self.acting_state.master_serves(number) and number is not None:
-            self._broker.pop.notes.drop_taken_over(number)
+            self._broker.pop.notes.forget_taken_over_notes(number)
 
     @property
     def _was_suspended(self) -> bool:
@@ -266,7 +266,7 @@ class ActingGroup:
         limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
         if silent_ms > limit_ms // UNREACHABLE_TIMEOUT_DIVISOR:
             self._ask_all_again("this broker had no answer of a name server for a while")
-        self.acting_state.update()
+        self.acting_state.update_acting()
         self._ask_new_replicas()
 
     def _ask_all_again(self, why: str) -> None:
@@ -350,7 +350,7 @@ class ActingGroup:
         assert self._others is not None, "only the running request calls this"
         self._asked_of = self._others.heard
         self._others, self._knows = None, True
-        self.acting_state.update()
+        self.acting_state.update_acting()
         self._knows = False
 
     def _on_acting_changed(self) -> None:

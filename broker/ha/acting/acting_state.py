@@ -106,7 +106,7 @@ class ActingState:
         return; None from RocketMQ."""
         self._coming_until_ms = self._steady_ms() + MASTER_COMING_MS
         self._return_number = number
-        self.update()
+        self.update_acting()
 
     def master_serves(self, number: int) -> bool:
         """Handle the master's report that it serves: this replica may act again once it loses that
@@ -123,7 +123,7 @@ class ActingState:
         self._led_ms = self._steady_ms()
         self._set_acting(False)
 
-    def update(self) -> None:
+    def update_acting(self) -> None:
         """Begin or end to act by the present state, and set `Role.is_acting`; called at each tick
         and after each event."""
         role, now_ms = self._role, self._steady_ms()

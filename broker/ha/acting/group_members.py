@@ -92,7 +92,7 @@ class _NameServer:
         901."""
         return self.refuses or self.routes >= OLD_ROUTES
 
-    def failed(self, *, refused: bool) -> None:
+    def note_failure(self, *, refused: bool) -> None:
         """Note that the server did not answer the request, or (`refused`) does not know its code;
         this decides whether a route is requested next."""
         if self.asks_route:
@@ -146,7 +146,7 @@ class GroupMembers:
         for address in servers:
             server = self._servers.setdefault(address, _NameServer())
             if not server.busy and now_ms >= min(server.due_ms, server.answered_ms + period_ms):
-                self._ask(address, server, now_ms + period_ms)
+                self._send_query(address, server, now_ms + period_ms)
 
     def refresh_soon(self) -> None:
         """Make a request to each name server due at the next `tick`, or after its pending
@@ -186,12 +186,12 @@ class GroupMembers:
             found |= server.members
         return found
 
-    def others(self, own: Callable[[], str]) -> Callable[[], list[str]]:
+    def addresses_of_others(self, own: Callable[[], str]) -> Callable[[], list[str]]:
         """Return a function that returns the present addresses of all members but the broker at
         address `own()`, in the order of their ids."""
         return lambda: [at for _, at in sorted(self.members.items()) if at != own()]
 
-    def _ask(self, address: str, server: _NameServer, due_ms: int) -> None:
+    def _send_query(self, address: str, server: _NameServer, due_ms: int) -> None:
         """Send a name server request 901, or the request for a route in its place; the next one is
         due at `due_ms`."""
         server.busy, server.again, server.due_ms = True, False, due_ms
@@ -215,7 +215,7 @@ class GroupMembers:
             and response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         )
         if isinstance(response, str) or is_refused:
-            server.failed(refused=is_refused)
+            server.note_failure(refused=is_refused)
             return
         try:
             members = self._read_route(response) if server.asks_route else read_members(response)
@@ -223,12 +223,12 @@ class GroupMembers:
             logger.warning(
                 "name server %s returned no valid list of the group's members: %s", address, error
             )
-            server.failed(refused=False)
+            server.note_failure(refused=False)
             return
         if not server.counts_as_response(is_empty=not members):
             return
         now_ms = self.steady_ms()
-        if server.members is None or _replicas(server.members) != _replicas(members):
+        if server.members is None or _without_master(server.members) != _without_master(members):
             self.changed_ms = now_ms
         server.members, server.answered_ms = members, now_ms
         self.on_response()
@@ -245,7 +245,7 @@ class GroupMembers:
         for group in route.broker_datas:
             if (group.cluster, group.broker_name) == (self.cluster, self.broker_name):
                 found |= group.broker_addrs
-        return _checked(found)
+        return _check_members(found)
 
 
 def read_members(response: Command) -> dict[int, str]:
@@ -254,16 +254,16 @@ def read_members(response: Command) -> dict[int, str]:
     if response.code != ResponseCode.SUCCESS:
         raise BadBody(f"answered with code {response.code}: {(response.remark or '')[:200]}")
     group = bodies.as_object(bodies.load_small_object(response.body).get("brokerMemberGroup") or {})
-    addresses = bodies.table(group, "brokerAddrs", bodies.as_text)
-    return _checked({bodies.as_int(key, "brokerId"): at for key, at in addresses.items()})
+    addresses = bodies.read_table(group, "brokerAddrs", bodies.as_text)
+    return _check_members({bodies.as_int(key, "brokerId"): at for key, at in addresses.items()})
 
 
-def _replicas(members: dict[int, str]) -> dict[int, str]:
+def _without_master(members: dict[int, str]) -> dict[int, str]:
     """The members without the master."""
     return {key: at for key, at in members.items() if key != MASTER_ID}
 
 
-def _checked(members: dict[int, str]) -> dict[int, str]:
+def _check_members(members: dict[int, str]) -> dict[int, str]:
     """Return the members, or raise BadBody if there are too many, or an address is too long."""
     if len(members) > MEMBERS_MAX:
         raise BadBody(f"{len(members)} brokers in a group, more than the limit")

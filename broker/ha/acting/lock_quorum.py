@@ -63,7 +63,7 @@ class LockQuorum:
         YOUNG_MS after its start."""
         return self._steady_ms() - self._began_ms < YOUNG_MS
 
-    def ask(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
+    def request_votes(self, wanted: LockRequest) -> Deferred[list[MessageQueue]]:
         """Ask the other brokers for their votes; resolves after at most TIMEOUT_MS to the queues,
         in the order of `wanted.queues`, that get enough votes if this broker locks them, too. The
         caller locks them here. A broker without a readable answer has no vote."""
@@ -83,21 +83,21 @@ class LockQuorum:
                 asked.resolve(votes.granted_queues)
 
         for address in others:
-            request = _request(RequestCode.LOCK_BATCH_MQ, wanted)
+            request = _make_request(RequestCode.LOCK_BATCH_MQ, wanted)
             self._call(address, request, TIMEOUT_MS).then(answered)
         if not others:
             asked.resolve(votes.granted_queues)
         return asked
 
-    def unlock(self, wanted: LockRequest) -> None:
+    def release_locks(self, wanted: LockRequest) -> None:
         """Send the release of the queues to the other brokers, without waiting for answers; an
         unreachable broker keeps the locks until they expire. The caller releases them here."""
         for address in self._others():
-            request = _request(RequestCode.UNLOCK_BATCH_MQ, wanted)
+            request = _make_request(RequestCode.UNLOCK_BATCH_MQ, wanted)
             self._call(address, request, TIMEOUT_MS).then(lambda _answer: None)
 
 
-def _request(code: int, wanted: LockRequest) -> Command:
+def _make_request(code: int, wanted: LockRequest) -> Command:
     """Build a request of this code (lock or unlock) to another broker of the group, which must not
     ask others."""
     members = {
@@ -106,7 +106,7 @@ def _request(code: int, wanted: LockRequest) -> Command:
         "mqSet": [queue.to_json() for queue in wanted.queues],
         "onlyThisBroker": True,
     }
-    return new_request(code, None, bodies.dump(members))
+    return new_request(code, None, bodies.encode_json(members))
 
 
 class _Votes:
@@ -127,8 +127,8 @@ class _Votes:
             return
         try:
             members = bodies.load_object(response.body)
-            given = bodies.items(members, "lockOKMQSet", MessageQueue.from_json)
-            is_old = not bodies.flag(members, YOUNG)
+            given = bodies.read_list(members, "lockOKMQSet", MessageQueue.from_json)
+            is_old = not bodies.read_flag(members, YOUNG)
         except BadBody:
             return
         for queue in self._all.keys() & set(given):

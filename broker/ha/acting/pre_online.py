@@ -46,7 +46,7 @@ from turbopump.net.wire.bodies import BadBody, as_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.net.wire.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class _AskedReplica:
     @property
     def host(self) -> str:
         """The host from which the replica connects: that of its address."""
-        return split(self.address)[0]
+        return split_host_port(self.address)[0]
 
 
 class PreOnline:
@@ -151,10 +151,10 @@ class PreOnline:
             return
         if self._round is None and now_ms >= self._due_ms:
             self._round = self._ask_all()
-            self._go_on(self._round, None)
+            self._advance_steps(self._round, None)
         elif self._round is not None and self._waits:
             self._waits = False
-            self._go_on(self._round, None)
+            self._advance_steps(self._round, None)
 
     def stop(self) -> None:
         """End for good without calling `done`: pending answers are ignored; tables that were taken
@@ -164,7 +164,7 @@ class PreOnline:
             self._round.close()
             self._round = None
 
-    def _go_on(self, steps: answers.Steps[None], response: object) -> None:
+    def _advance_steps(self, steps: answers.Steps[None], response: object) -> None:
         """Run the steps of an attempt, from `response` on, up to a request or wait that is not
         answered yet."""
         while self._round is steps:
@@ -187,7 +187,7 @@ class PreOnline:
             else:
                 later = self._broker.saver.run_on_disk_thread(asked)
             if not later.done:
-                later.then(partial(self._go_on, steps))
+                later.then(partial(self._advance_steps, steps))
                 return
             response = later.value
 
@@ -235,7 +235,7 @@ class PreOnline:
             if (broker_id, self._asked) in self.heard:
                 continue
             try:
-                self._seen.append((yield from self._ask(broker_id)))
+                self._seen.append((yield from self._ask_replica(broker_id)))
             except (NotYet, BadBody) as error:
                 if not self._serves:
                     raise
@@ -254,7 +254,7 @@ class PreOnline:
         """Raise NotYet unless the answers of the asked replicas are still final: each follows this
         log, and its last 906 is recent enough that it does not act again."""
         for one in self._seen:
-            if not self._follows(one.host):
+            if not self._is_connected_from(one.host):
                 raise NotYet(f"the replica at {one.host} no longer follows")
             if self._broker.steady_ms() - one.asked_ms > SURE_MS:
                 raise NotYet("the answers are too old: replicas may act again")
@@ -267,28 +267,28 @@ class PreOnline:
             self._call(one.address, request, TIMEOUT_MS)
         self._seen = []
 
-    def _ask(self, broker_id: int) -> answers.Steps[_AskedReplica]:
+    def _ask_replica(self, broker_id: int) -> answers.Steps[_AskedReplica]:
         """Ask a replica: announce the return (906), wait for its connection, then take over its
         notes, offsets and progress. Raises NotYet, BadBody."""
         broker, name = self._broker, f"replica {broker_id} at {self._asked}"
         asked_ms, number = broker.steady_ms(), broker.random.getrandbits(62)
         end = LogOffset(broker.store.max_log_offset)
         header = ExchangeHaInfo(broker.ha_address, end, broker.address, number)
-        response = yield from self._answer(
+        response = yield from self._request_replica(
             name, new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
         )
         if response.code != ResponseCode.SUCCESS:
             raise NotYet(f"{name} refused its master with code {response.code}: {response.remark}")
-        host = split(self._asked)[0]
-        while self.connect_ms and not self._follows(host):
+        host = split_host_port(self._asked)[0]
+        while self.connect_ms and not self._is_connected_from(host):
             if broker.steady_ms() - asked_ms > self.connect_ms:
                 raise NotYet(f"{name} does not copy this log, which ends at {end}")
             yield None
-        former = yield from self._former(name)
-        yield from self._notes(name, former, number)
-        yield from self._offsets(name, former)
+        former = yield from self._request_former_lives(name)
+        yield from self._take_over_notes(name, former, number)
+        yield from self._take_over_offsets(name, former)
         if self._takes_progress:
-            yield from self._progress(name)
+            yield from self._take_over_progress(name)
         return _AskedReplica(self._asked, asked_ms, number)
 
     @property
@@ -297,13 +297,13 @@ class PreOnline:
         this broker does not."""
         return not self._serves
 
-    def _follows(self, host: str) -> bool:
+    def _is_connected_from(self, host: str) -> bool:
         """Whether a replica at that host is connected. For a host name only the number of replicas
         is known."""
         hosts = self._replicas.copying_hosts()
         return host in hosts or (not _is_ip(host) and len(hosts) >= self._replica_count)
 
-    def _answer(self, name: str, request: Command) -> answers.Steps[Command]:
+    def _request_replica(self, name: str, request: Command) -> answers.Steps[Command]:
         """Send a request to the replica that is being asked, and return its answer of any code;
         NotYet without an answer."""
         response = yield request
@@ -312,21 +312,23 @@ class PreOnline:
         assert isinstance(response, Command), "a request's answer is a command"
         return response
 
-    def _former(self, name: str) -> answers.Steps[FormerLives]:
+    def _request_former_lives(self, name: str) -> answers.Steps[FormerLives]:
         """Request the deletions that the replica `name` knows; to be called before its notes and
         offsets, because it may learn of more meanwhile."""
         former = FormerLives(self._broker)
         if former.is_needed:
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={LIVES: "true"})
-            response = yield from self._answer(name, request)
+            response = yield from self._request_replica(name, request)
             former.read_response((yield from answers.read(response, as_object)))
         return former
 
-    def _notes(self, name: str, former: FormerLives, return_number: int = 0) -> answers.Steps[None]:
+    def _take_over_notes(
+        self, name: str, former: FormerLives, return_number: int = 0
+    ) -> answers.Steps[None]:
         """Take over the notes of pops and acknowledgements that the replica `name` made while it
         acted, and wait until they are saved. This comes before its offsets, which are later. A
         RocketMQ replica answers with offsets, without notes."""
-        if self._broker.config.replication.is_elected and not self._broker.escape.is_on:
+        if self._broker.config.replication.is_elected and not self._broker.escape.is_enabled:
             return  # replicas do not pop then
         notes, after, pages = self._broker.pop.notes, 0, 0
         more: int | None = 0
@@ -334,7 +336,7 @@ class PreOnline:
             pages += 1
             fields = {POP_NOTES: str(after), RETURN_NUMBER: str(return_number)}
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
-            response = yield from self._answer(name, request)
+            response = yield from self._request_replica(name, request)
             page = (yield from answers.read(response, as_object)).get(POP_NOTES)
             if page is None:
                 return
@@ -342,29 +344,33 @@ class PreOnline:
             if more is not None and (more <= after or pages >= answers.MAX_PAGES):
                 raise BadBody("pages of notes without an end")
             after = more or after
-            ended = former.current()
+            ended = former.names_unknown_to_peer()
             found = [one for one in found if not ended.contains(one.key.topic, one.key.group)]
-            if not notes.take(generation, found):
+            if not notes.take_notes(generation, found):
                 raise NotYet(f"there is no room for the notes of {name}")
-        error = yield self._broker.saver.saved()
+        error = yield self._broker.saver.when_saved()
         if error is not None:
             raise NotYet(f"notes of {name} are not saved: {error}")
 
-    def _offsets(self, name: str, former: FormerLives) -> answers.Steps[None]:
+    def _take_over_offsets(self, name: str, former: FormerLives) -> answers.Steps[None]:
         """Take over the consumer offsets of the replica `name`, without entries of former lives of
         topics and groups."""
-        response = yield from self._answer(name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        response = yield from self._request_replica(
+            name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        )
         theirs = yield from answers.read(response, Offsets.from_json)
         offsets = self._broker.offsets
-        for _ in offsets.adopt(theirs.without(*former.current()), None):
+        for _ in offsets.adopt_offsets(theirs.without(*former.names_unknown_to_peer()), None):
             yield self._pause()
         if not offsets.versions.following:
             offsets.forget_marks()
 
-    def _progress(self, name: str) -> answers.Steps[None]:
+    def _take_over_progress(self, name: str) -> answers.Steps[None]:
         """Take over the progress of deliveries of the replica `name`, all of which are in its log.
         A replica with a longer log is skipped: its deliveries may be lost here."""
-        response = yield from self._answer(name, new_request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        response = yield from self._request_replica(
+            name, new_request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        )
         theirs, end = answers.log_end_of(response), LogOffset(self._broker.store.max_log_offset)
         if theirs > end:
             logger.warning(
@@ -374,11 +380,17 @@ class PreOnline:
                 end,
             )
             return
-        response = yield from self._answer(name, new_request(RequestCode.GET_ALL_DELAY_OFFSET))
-        self._broker.delay.take_newer(*read_progress(answers.object_of_success(response)))
-        response = yield from self._answer(name, new_request(RequestCode.GET_TIMER_CHECK_POINT))
+        response = yield from self._request_replica(
+            name, new_request(RequestCode.GET_ALL_DELAY_OFFSET)
+        )
+        self._broker.delay.adopt_newer(*read_progress(answers.object_of_success(response)))
+        response = yield from self._request_replica(
+            name, new_request(RequestCode.GET_TIMER_CHECK_POINT)
+        )
         if response.code == ResponseCode.SUCCESS:  # RocketMQ without timers answers no checkpoint
-            self._broker.timers.take_newer(answers.timer_checkpoint(response, self._wall_ms()))
+            self._broker.timers.adopt_newer(
+                answers.read_timer_checkpoint(response, self._wall_ms())
+            )
 
 
 class ElectedPreOnline(PreOnline):
@@ -396,7 +408,7 @@ class ElectedPreOnline(PreOnline):
     def _takes_progress(self) -> bool:
         """Whether escapes are on: only then is a replica's progress used. Otherwise a member of the
         set has copied it, and a deposed broker knows deliveries that are in no other log."""
-        return self._broker.escape.is_on
+        return self._broker.escape.is_enabled
 
     def _ask_all(self) -> answers.Steps[None]:
         """Ask all brokers of the group that name servers show, once each, the highest id first; a
@@ -416,7 +428,7 @@ class ElectedPreOnline(PreOnline):
             asked.add(address)
             self._asked = address
             try:
-                self._seen.append((yield from self._ask(broker_id)))
+                self._seen.append((yield from self._ask_replica(broker_id)))
             except (NotYet, BadBody) as error:
                 logger.warning("%s", error)
             else:
@@ -438,11 +450,11 @@ class OthersOffsets(PreOnline):
                 continue
             name = f"replica {broker_id} at {self._asked}"
             try:
-                former = yield from self._former(name)
-                yield from self._notes(name, former)
-                yield from self._offsets(name, former)
-                if self._broker.escape.is_on:
-                    yield from self._progress(name)
+                former = yield from self._request_former_lives(name)
+                yield from self._take_over_notes(name, former)
+                yield from self._take_over_offsets(name, former)
+                if self._broker.escape.is_enabled:
+                    yield from self._take_over_progress(name)
             except (NotYet, BadBody) as error:
                 logger.warning("%s", error)
             else:

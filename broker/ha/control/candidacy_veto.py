@@ -4,7 +4,7 @@ Owns the two ways to report it; membership.py takes and drops roles. Times are o
 clock.
 
     decline   report in heartbeats that this broker cannot lead, until there is a later epoch
-    resign    send no heartbeats, to count as dead: RocketMQ's controllers ignore `decline`
+    resign    send no heartbeats, to count as dead: RocketMQ's controllers ignore `decline_epoch`
 
 Tests: tests/unit/broker/ha/test_unfit.py
 """
@@ -37,12 +37,12 @@ class CandidacyVeto:
 
     @property
     def is_declining(self) -> bool:
-        """Whether heartbeats must report that this broker cannot lead, after `decline`."""
+        """Whether heartbeats must report that this broker cannot lead, after `decline_epoch`."""
         return self._declined_epoch is not None
 
     @property
     def is_silent(self) -> bool:
-        """Whether no heartbeat may be sent now, after `resign`."""
+        """Whether no heartbeat may be sent now, after `suppress_heartbeats`."""
         return self._steady_ms() < self._silent_until_ms
 
     @property
@@ -50,14 +50,14 @@ class CandidacyVeto:
         """Whether this broker declines or is silent, so that controllers elect another broker."""
         return self.is_silent or self.is_declining
 
-    def decline(self, epoch: int) -> None:
+    def decline_epoch(self, epoch: int) -> None:
         """Decline to lead until an `on_epoch` with a later epoch than `epoch`, and for at least a
         time that doubles with each decline, from DECLINED_MS to DECLINED_MAX_MS."""
         self._declined_epoch = epoch
         self._declined_until_ms = self._steady_ms() + self._decline_ms
         self._decline_ms = min(2 * self._decline_ms, DECLINED_MAX_MS)
 
-    def resign(self) -> None:
+    def suppress_heartbeats(self) -> None:
         """Be silent for 1.2 heartbeat time-outs and a second, so that the controllers count this
         broker as dead and elect another."""
         self._silent_until_ms = self._steady_ms() + self._silent_ms

@@ -145,7 +145,7 @@ def alter_set_request(
 # Answers; all raise BadResponse
 
 
-def checked(response: Command | str, *also: int) -> Command:
+def check_response(response: Command | str, *also: int) -> Command:
     """Return the answer if it is a success or has one of the codes `also`; raises BadResponse, with
     the code, for any other answer or none."""
     if isinstance(response, str):
@@ -158,7 +158,7 @@ def checked(response: Command | str, *also: int) -> Command:
 def read_next_id(response: Command | str) -> int:
     """Read the answer to 1012: a free broker id, 1 or more."""
     try:
-        header = read_header(GetNextBrokerIdResponse, checked(response).fields)
+        header = read_header(GetNextBrokerIdResponse, check_response(response).fields)
     except BadHeader as error:
         raise BadResponse(str(error)) from None
     if header.next_broker_id is None or header.next_broker_id <= 0:
@@ -168,7 +168,7 @@ def read_next_id(response: Command | str) -> int:
 
 def read_registered(response: Command | str) -> GroupState | None:
     """Read the answer to 1003: the group's present state; None while it has no master."""
-    found = checked(response)
+    found = check_response(response)
     group_state = _group_state(RegisterBrokerToControllerResponse, found)
     return group_state if group_state.master is not None else None
 
@@ -176,7 +176,7 @@ def read_registered(response: Command | str) -> GroupState | None:
 def read_elected(response: Command | str) -> GroupState:
     """Read the answer to 1002: the elected master, or the present master if it stays. Raises
     BadResponse if there is no master, too."""
-    found = checked(response, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+    found = check_response(response, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
     try:
         header = read_header(ElectMasterResponse, found.fields)
         members = ElectMasterBody.decode(found.body).members if found.body else frozenset()
@@ -190,7 +190,7 @@ def read_elected(response: Command | str) -> GroupState:
 
 def read_replica_info(response: Command | str) -> GroupState:
     """Read the answer to 1004; its `master` is None if the group has no master."""
-    return _group_state(GetReplicaInfoResponse, checked(response))
+    return _group_state(GetReplicaInfoResponse, check_response(response))
 
 
 def read_notice(request: Command) -> GroupState:
@@ -201,7 +201,7 @@ def read_notice(request: Command) -> GroupState:
 
 def read_altered(response: Command | str) -> SyncStateSet:
     """Read the answer to 1001: the set in force, with its epoch."""
-    found = checked(response)
+    found = check_response(response)
     try:
         header = read_header(AlterSyncStateSetResponse, found.fields)
         members = SyncStateSet.decode(found.body)

@@ -77,14 +77,14 @@ class ControllerRegistration:
         self._wall_ms = wall_ms
         self._life = wall_ms()
 
-    def begin(self, unclean: str) -> None:
+    def set_unclean_reason(self, unclean: str) -> None:
         """Set and log the reason why this broker's log may lack acknowledged bytes, for the
         registrations; "" if it surely has them. To be called before the scripts."""
         self._unclean = unclean
         if unclean:
             logger.error("not eligible as master until it has caught up with a master: %s", unclean)
 
-    def identify(self, address: str) -> Steps[int]:
+    def obtain_broker_id(self, address: str) -> Steps[int]:
         """Return the broker's id: the saved id, or else a new id, which a controller assigns (1012,
         1013) and which is then saved. `address` is the broker's for clients. Raises BadResponse,
         IdentityError, OSError; a later call continues from the saved files."""
@@ -103,7 +103,7 @@ class ControllerRegistration:
         )
         response = yield controllers.ask(request)
         try:
-            controller_protocol.checked(response)
+            controller_protocol.check_response(response)
         except BadResponse as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
                 yield from self.write(files.drop_applied)  # another broker was first
@@ -115,7 +115,8 @@ class ControllerRegistration:
     def register(self, broker_id: int, address: str, *, damaged: bool) -> Steps[GroupState | None]:
         """Register this process (1003), with the address for clients; return the group's state,
         None while it has no master. `damaged`: the log may not lead. Raises BadResponse, OSError;
-        after a BadResponse with a code of UNKNOWN_BROKER the caller must `forget` the id."""
+        after a BadResponse with a code of UNKNOWN_BROKER the caller must `forget_broker_id` the
+        id."""
         applied = self._files.load_applied()
         request = controller_protocol.register_request(
             self._name,
@@ -135,16 +136,16 @@ class ControllerRegistration:
             self._doubt_reported = True
         return group_state
 
-    def forget(self, broker_id: int) -> Steps[None]:
-        """Remove the id's files, because controllers no longer know it: the next `identify` gets
-        another id. Raises OSError."""
+    def forget_broker_id(self, broker_id: int) -> Steps[None]:
+        """Remove the id's files, because controllers no longer know it: the next `obtain_broker_id`
+        gets another id. Raises OSError."""
         logger.error(
             "the controllers no longer know broker %d of %s: it registers again and gets"
             " another id",
             broker_id,
             self._name.broker,
         )
-        yield from self.write(self._files.forget)
+        yield from self.write(self._files.remove_files)
 
     def write(self, work: Callable[[], None]) -> Steps[None]:
         """Run `work` in a disk thread, while the loop goes on. Raises OSError."""

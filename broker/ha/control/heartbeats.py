@@ -117,7 +117,7 @@ class ControllerHeartbeats:
         link = self._links.setdefault(leader, _Beat())
         return self._send(leader, link).map(lambda a: not isinstance(a, str) and a.code == 0)
 
-    def begin(self) -> None:
+    def begin_term(self) -> None:
         """Begin a term as master: the present lease ends, and answers to heartbeats sent before
         grant none."""
         self._term += 1

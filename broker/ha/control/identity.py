@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 TEMPORARY = "-temp"
 """Suffix of the file of the id that was applied for."""
 FORGOTTEN = "-forgotten"
-"""Suffix of the copy that `forget` leaves of the first file."""
+"""Suffix of the copy that `remove_files` leaves of the first file."""
 _UNFINISHED = ".new"
 _SEPARATOR = "#"
 ID_MAX = 2**63 - 1
@@ -85,7 +85,7 @@ class IdentityFiles:
 
     def save_applied(self, applied: Applied) -> None:
         """Replace the second file; to be called before the id is applied for."""
-        self._replace(self._path + TEMPORARY, f"{applied.broker_id}#{applied.check_code}")
+        self._write_file(self._path + TEMPORARY, f"{applied.broker_id}#{applied.check_code}")
 
     def drop_applied(self) -> None:
         """Remove the second file, because its id belongs to another broker; no-op without it."""
@@ -93,14 +93,14 @@ class IdentityFiles:
 
     def save(self, broker_id: int) -> None:
         """Replace the first file with an id that a controller assigned; the second file stays."""
-        self._replace(self._path, str(broker_id))
+        self._write_file(self._path, str(broker_id))
 
-    def forget(self) -> None:
+    def remove_files(self) -> None:
         """Remove both files, because the controllers no longer know the id. The first file is kept
         with the suffix FORGOTTEN, in case these were the wrong controllers."""
         self._remove(self._path + TEMPORARY)
         if self._files.exists(self._path):
-            atomic_replace.set_aside(self._files, self._path, self._path + FORGOTTEN)
+            atomic_replace.move_to_backup(self._files, self._path, self._path + FORGOTTEN)
             self._remove(self._path)
             self._files.sync_folder(self._folder)
 
@@ -134,7 +134,7 @@ class IdentityFiles:
             raise IdentityError(f"{path} is damaged: {text[:20]!r} is no broker id")
         return int(text)
 
-    def _replace(self, path: str, rest: str) -> None:
+    def _write_file(self, path: str, rest: str) -> None:
         """Replace a file, durably, by cluster name, broker name and `rest`."""
         files, folder = self._files, self._folder
         files.make_folders(folder)

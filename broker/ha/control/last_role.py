@@ -30,7 +30,7 @@ class LastRole:
         """Set the role to MASTER, because this broker is now the master."""
         self.value = MASTER
 
-    def note(self, group_state: GroupState, epoch: int, own_id: int | None) -> None:
+    def note_group_state(self, group_state: GroupState, epoch: int, own_id: int | None) -> None:
         """Set the role to IN_SET or OUTSIDE, by whether the SyncStateSet in a controller's report
         contains `own_id`. `epoch` is of this broker's present role. An older set of that epoch is
         ignored; MASTER stays until the controller names another master, and an empty set changes

@@ -64,7 +64,7 @@ class MasterLocator:
         self._busy = self._known = False
         self._due_ms = LONG_AGO_MS
 
-    def look_for(self, address: str) -> None:
+    def locate_master(self, address: str) -> None:
         """Look for the master whose address for clients is `address`, from the start; the first
         request is sent now, and answers of an earlier master are ignored. "" stops the search."""
         self.address = address

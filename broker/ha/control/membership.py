@@ -15,11 +15,11 @@ Differences to RocketMQ, which all keep the wire format:
 * The role is dropped when there is no master, not kept until there is another.
 * A broker whose store takes no messages reports that in its heartbeats (`unfit`), at once: another
   is elected, and no unfit one while there is another (controller/elections.py). A broker
-  whose disk is too slow for senders reports that (`slow`), so that a faster one is elected.
+  whose disk is too slow for senders reports that (`is_sync_slow`), so that a faster one is elected.
 * A term needs an epoch greater than the log's last one. A broker that is named master of an epoch
   that it had before (it restarted before the controllers noticed, or they forgot the group), or
-  whose log is damaged, declines (`_decline`): its heartbeats report that it cannot lead until the
-  controllers have a later epoch. RocketMQ writes two terms into one epoch.
+  whose log is damaged, declines (`_decline_leading`): its heartbeats report that it cannot lead
+  until the controllers have a later epoch. RocketMQ writes two terms into one epoch.
 * RocketMQ's controllers ignore that report. With them a broker that declines, or is master with a
   failed store, sends no heartbeats for a while (candidacy_veto.py), so that it counts as dead.
 * Without a lease no message is acknowledged (heartbeats.py).
@@ -92,7 +92,7 @@ class _Log(Protocol):
         """Health of the store."""
 
     @property
-    def slow(self) -> bool | None:
+    def is_sync_slow(self) -> bool | None:
         """Whether the disk is too slow for senders."""
 
     @property
@@ -156,7 +156,7 @@ class Membership:
         self.heartbeats = ControllerHeartbeats(
             self.controllers,
             call,
-            self._heartbeat,
+            self._make_heartbeat,
             self._on_beat_answer,
             steady_ms,
             interval_ms=options.broker_heartbeat_interval_ms,
@@ -167,10 +167,10 @@ class Membership:
             options.name,
             lambda: (self.own_id or 0, self.epoch),
             wall_ms,
-            self.look_soon,
+            self.read_state_soon,
         )
         """Asks the leading controller for changes of the SyncStateSet, for the service."""
-        self.finder = MasterLocator(call, self._follow_found, steady_ms)
+        self.master_finder = MasterLocator(call, self._follow_located, steady_ms)
         name, path = options.name, options.identity_path
         self._identity = identity = IdentityFiles(files, path, name.cluster, name.broker)
         self.registration = ControllerRegistration(
@@ -186,7 +186,7 @@ class Membership:
         self._identity.load()
         self._identity.load_applied()
         self._address, self._ha_address = address, ha_address
-        self.registration.begin(self.options.last_life.loss_reason(self._log.end))
+        self.registration.set_unclean_reason(self.options.last_life.loss_reason(self._log.end))
         self._stopped = False
         self.tick()
 
@@ -205,23 +205,23 @@ class Membership:
         now_ms = self._steady_ms()
         self._watch_fitness()
         if self._service.is_master and not self.has_lease() and now_ms >= self._beat_again_ms:
-            self._beat()
+            self._send_heartbeats_now()
         elif self._may_be_elected:
             self.heartbeats.tick()
         self._watch_lease()
         if self._coming is not None and now_ms - self._coming_since_ms > CHANGE_MAX_MS:
-            self._decline("the epoch was not written to the disk in time")
-        self.finder.tick(self._follows)
+            self._decline_leading("the epoch was not written to the disk in time")
+        self.master_finder.tick(self._is_following)
         if self._retry_loop.is_due(now_ms) and self.controllers.leader:
             if self.stage is Stage.JOINING:
-                self._retry_loop.run(self._join())
+                self._retry_loop.run(self._join_steps())
             else:
-                self._retry_loop.run(self._look())
+                self._retry_loop.run(self._read_group_state())
 
     # State
 
     @property
-    def reason(self) -> str:
+    def reason_without_role(self) -> str:
         """Reason why there is no role, the last role was not taken, or the last request to the
         controllers failed; "" if all is well."""
         return self._role_reason or self._retry_loop.reason
@@ -244,7 +244,7 @@ class Membership:
     @property
     def health(self) -> StoreHealth:
         """The health that heartbeats report: FAILED while this broker declines to lead, STOPPING
-        after `retire` if the store takes messages, else the store's."""
+        after `report_stopping` if the store takes messages, else the store's."""
         if self._candidacy_veto.is_declining:
             return StoreHealth.FAILED
         health = self._log.health
@@ -262,7 +262,7 @@ class Membership:
         others = isinstance(term, Leader) and len(term.sync.members) > 1
         return serves and others and not self.heartbeats.leader_is_java
 
-    def retire(self) -> None:
+    def report_stopping(self) -> None:
         """Report STOPPING to the controllers, now and permanently, so that they elect another
         member. Until then this broker serves as the master; afterwards it follows no master."""
         self._retires = True
@@ -275,7 +275,7 @@ class Membership:
         if not self._stopped and self.stage is Stage.MEMBER and group_state.master is not None:
             self._take_role(group_state)
 
-    def look_soon(self) -> None:
+    def read_state_soon(self) -> None:
         """Make the next reading of the group's state from the controllers (1004) due at the next
         tick, because it may have changed."""
         self._retry_loop.retry_soon()
@@ -283,7 +283,7 @@ class Membership:
     def _on_other_leader(self) -> None:
         """Read the group's state again and send heartbeats at once, because another controller
         leads."""
-        self.look_soon()
+        self.read_state_soon()
         self.heartbeats.send_soon()
         self.tick()
 
@@ -295,17 +295,17 @@ class Membership:
             self.heartbeats.tick()  # the previous heartbeat was sent before its term
         if seen.unknown and self.stage is Stage.MEMBER and not self._unknown:
             self._unknown = True
-            self.look_soon()
-        self._look_if_newer(seen)
+            self.read_state_soon()
+        self._read_state_if_newer(seen)
 
-    def _look_if_newer(self, seen: BrokerHeartbeatResponse) -> None:
+    def _read_state_if_newer(self, seen: BrokerHeartbeatResponse) -> None:
         """Make the next reading of the group's state due if a heartbeat's answer has a newer epoch
         or set: a notice may have been lost."""
         if self.stage is not Stage.MEMBER or seen.master_epoch is None:
             return
         is_other_set = (seen.sync_state_set_epoch or 0) > self._known_set_epoch
         if seen.master_epoch > self.epoch or (seen.master_epoch == self.epoch and is_other_set):
-            self.look_soon()
+            self.read_state_soon()
 
     @property
     def _known_set_epoch(self) -> int:
@@ -324,21 +324,21 @@ class Membership:
         if lapsed:
             if self._service.is_master:
                 logger.error("no controller renews the lease: sends are not acknowledged")
-            self._service.lapse()
+            self._service.on_lease_ended()
         else:
             if self._service.is_master:
                 logger.info("epoch %d: the lease is valid", self.epoch)
-            self._service.renew()
+            self._service.on_lease_granted()
         self.on_lease()
 
-    def _beat(self) -> None:
+    def _send_heartbeats_now(self) -> None:
         """Send heartbeats now, and again after AGAIN_MS: a master needs a lease."""
         self._beat_again_ms = self._steady_ms() + AGAIN_MS
         self.heartbeats.send_soon()
         if self._may_be_elected:
             self.heartbeats.tick()
 
-    def _heartbeat(self) -> Command:
+    def _make_heartbeat(self) -> Command:
         """Build a heartbeat with the present state of this broker and its log."""
         options, log, health = self.options, self._log, self.health
         header = BrokerHeartbeatRequest(
@@ -355,25 +355,25 @@ class Membership:
             unfit=None if health is StoreHealth.SLOW else health.value or None,
             standing=self._standing.value,
             sync_state_set_epoch=self._known_set_epoch,
-            slow=log.slow,
+            slow=log.is_sync_slow,
         )
         return new_request(RequestCode.BROKER_HEARTBEAT, header)
 
     # Requests
 
-    def _join(self) -> Steps[None]:
+    def _join_steps(self) -> Steps[None]:
         """Join the group in steps: get an id, register, count as alive, and take the named role, or
         start an election."""
-        broker_id = yield from self.registration.identify(self._address)
+        broker_id = yield from self.registration.obtain_broker_id(self._address)
         if broker_id != self.own_id:
-            self._service.identify(broker_id)
+            self._service.set_broker_id(broker_id)
             self.own_id = broker_id
         group_state = yield from self._register(broker_id)
         alive = yield self.heartbeats.send_now()
         if not alive:
             raise BadResponse("the leading controller does not accept this broker's heartbeat")
         if group_state is None:
-            group_state = yield from self._elect(broker_id)
+            group_state = yield from self._request_election(broker_id)
         self.stage = Stage.MEMBER
         self._take_role(group_state)
 
@@ -387,11 +387,11 @@ class Membership:
             )
         except BadResponse as error:
             if error.code in UNKNOWN_BROKER:
-                self._rejoin()
-                yield from self.registration.forget(broker_id)
+                self._rejoin_with_new_id()
+                yield from self.registration.forget_broker_id(broker_id)
             raise
 
-    def _elect(self, broker_id: int) -> Steps[GroupState]:
+    def _request_election(self, broker_id: int) -> Steps[GroupState]:
         """Ask the controllers to elect a master; return the group's state with it. Raises
         BadAnswer."""
         request = controller_protocol.elect_request(self.options.name, broker_id, self._wall_ms())
@@ -402,7 +402,7 @@ class Membership:
             self._unknown = error.code in UNKNOWN_BROKER
             raise
 
-    def _look(self) -> Steps[None]:
+    def _read_group_state(self) -> Steps[None]:
         """Read the group's state from the controllers (1004), and take the role in it; a broker
         that they do not know joins again."""
         assert self.own_id is not None, "a member has an id"
@@ -412,7 +412,7 @@ class Membership:
         if not self._log.may_lead and not self.registration.reported_damage:
             yield from self._register(self.own_id)
             if self._service.is_master:
-                self._decline("its log is damaged")
+                self._decline_leading("its log is damaged")
         response = yield self.controllers.ask(
             controller_protocol.replica_info_request(self.options.name)
         )
@@ -430,13 +430,13 @@ class Membership:
             alive: bool = yield self.heartbeats.send_now()
             if not alive:
                 raise BadResponse("the leading controller does not accept this broker's heartbeat")
-            group_state = yield from self._elect(self.own_id)
+            group_state = yield from self._request_election(self.own_id)
         self._take_role(group_state)
 
     # Roles
 
     @property
-    def _follows(self) -> bool:
+    def _is_following(self) -> bool:
         """Whether this broker receives a master's log now."""
         follower = self._service.follower
         return follower is not None and follower.machine.state is State.TRANSFER
@@ -452,12 +452,12 @@ class Membership:
         )
         return is_reported and not self._candidacy_veto.is_silent
 
-    def _rejoin(self) -> None:
+    def _rejoin_with_new_id(self) -> None:
         """Leave the role and join again under another id, because the controllers do not know this
         broker."""
         self.stage, self.epoch, self.own_id = Stage.JOINING, NO_ROLE, None
         self.registration.registered, self._coming, self._unknown = False, None, False
-        self.finder.look_for("")
+        self.master_finder.locate_master("")
         self._service.leave_role()
 
     def _on_no_master(self, group_state: GroupState) -> None:
@@ -466,7 +466,7 @@ class Membership:
         self._named_ms = LONG_AGO_MS  # controllers last named another broker as the master
         if group_state.epoch > self.epoch:
             self.epoch = group_state.epoch
-            self._follow("")
+            self._become_replica("")
 
     def _take_role(self, group_state: GroupState) -> None:
         """Take the role in a controller's report if its epoch is greater than the present one, or
@@ -476,13 +476,13 @@ class Membership:
         if group_state.master is not None and group_state.master != self.own_id:
             self._named_ms = self._steady_ms()
         if group_state.epoch >= self.epoch:
-            self._standing.note(group_state, self.epoch, self.own_id)
+            self._standing.note_group_state(group_state, self.epoch, self.own_id)
         if group_state.epoch > self.epoch:
             self.epoch = group_state.epoch
             if group_state.master == self.own_id:
-                self._lead(group_state)
+                self._begin_leading(group_state)
             else:
-                self._follow(group_state.address)
+                self._become_replica(group_state.address)
         elif group_state.epoch < self.epoch:
             return
         elif self._coming is not None:
@@ -493,31 +493,31 @@ class Membership:
         elif (
             term is None
             and group_state.master != self.own_id
-            and group_state.address != self.finder.address
+            and group_state.address != self.master_finder.address
         ):
-            self._follow(group_state.address)  # the same master, at another address (R30)
+            self._become_replica(group_state.address)  # the same master, at another address (R30)
         elif (
             term is None
             and group_state.master == self.own_id
             and not self._candidacy_veto.is_abstaining
         ):
             # No controller led while it was silent, or none missed it: no other was elected.
-            self._decline(self._role_reason or "this broker's leadership ended")
+            self._decline_leading(self._role_reason or "this broker's leadership ended")
 
-    def _lead(self, group_state: GroupState) -> None:
+    def _begin_leading(self, group_state: GroupState) -> None:
         """Begin to become the master of the reported epoch; `_on_epoch_recorded` is called once the
         epoch is on disk."""
-        self.finder.look_for("")
-        self.heartbeats.begin()
+        self.master_finder.locate_master("")
+        self.heartbeats.begin_term()
         self._lapsed = True
-        self._service.lapse()
+        self._service.on_lease_ended()
         self._coming, self._coming_since_ms = group_state, self._steady_ms()
         try:
             later = self._service.to_master(
                 group_state.epoch, group_state.members, group_state.set_epoch
             )
         except (StoreError, OSError) as error:
-            self._decline(str(error))
+            self._decline_leading(str(error))
             return
         later.then(lambda error: self._on_epoch_recorded(group_state.epoch, error))
 
@@ -528,7 +528,7 @@ class Membership:
             return
         self._coming = None
         if error is not None:
-            self._decline(str(error))
+            self._decline_leading(str(error))
             return
         self._role_reason = ""
         self._standing.note_master()
@@ -536,7 +536,7 @@ class Membership:
         term = self._service.term
         if isinstance(term, Leader) and coming.set_epoch > term.sync.set_epoch:
             self._take_role(coming)
-        self._beat()
+        self._send_heartbeats_now()
 
     def _watch_fitness(self) -> None:
         """Report a changed health of the store to the controllers at once; a master with a failed
@@ -548,10 +548,10 @@ class Membership:
             logger.warning("reported to the controllers: %s", self._reason_of_health(health))
             self.heartbeats.send_soon()
             if self.stage is Stage.MEMBER:
-                self.look_soon()  # damage is reported by a registration, before any heartbeat
+                self.read_state_soon()  # damage is reported by a registration, before any heartbeat
         failed = health is StoreHealth.FAILED and self._service.is_master
         if failed and self.heartbeats.leader_is_java and not self._candidacy_veto.is_silent:
-            self._decline(self._log.why_unfit)
+            self._decline_leading(self._log.why_unfit)
 
     def _reason_of_health(self, health: StoreHealth) -> str:
         """Reason of the health, as a text for the log."""
@@ -561,22 +561,22 @@ class Membership:
             return "the disk of the log is slow"
         return self._log.why_unfit or self._role_reason or "this broker is about to stop"
 
-    def _decline(self, reason: str) -> None:
+    def _decline_leading(self, reason: str) -> None:
         """Do not lead in this epoch, and report that: controllers elect another broker, or this
         broker for a later epoch."""
         logger.error("this broker does not lead epoch %d: %s", self.epoch, reason)
         if self.heartbeats.leader_is_java:
-            self._candidacy_veto.resign()
+            self._candidacy_veto.suppress_heartbeats()
             self.heartbeats.lease_until_ms = LONG_AGO_MS
         else:
-            self._candidacy_veto.decline(self.epoch)
-        self._follow("")
+            self._candidacy_veto.decline_epoch(self.epoch)
+        self._become_replica("")
         self._role_reason = reason
         self.heartbeats.send_soon()
         if self._may_be_elected:
             self.heartbeats.tick()
 
-    def _follow(self, address: str) -> None:
+    def _become_replica(self, address: str) -> None:
         """Become a replica, and look for the HA address of the master whose address for clients is
         `address`; "" for no master."""
         self._role_reason, self._coming = "", None
@@ -587,9 +587,9 @@ class Membership:
             logger.error("this broker cannot follow a master: %s", error)
             self._role_reason = str(error)
             return
-        self.finder.look_for(address)
+        self.master_finder.locate_master(address)
 
-    def _follow_found(self, ha_address: str, fenced: bool) -> None:
+    def _follow_located(self, ha_address: str, fenced: bool) -> None:
         """Follow the master whose HA address was found; `fenced` as in MasterLocator."""
         if self._service.term is None and not self._stopped:
             try:

@@ -2,7 +2,7 @@
 
 Owns BOOT_FILE, and the result that a controller gets at registration. It repairs nothing, and keeps
 a doubt until a controller knows it. `read_previous_shutdown` runs before the store is opened,
-`record` after, `write` in a disk thread.
+`record_boot` after, `write` in a disk thread.
 
 Without SYNC_FLUSH acknowledged bytes may be in the page cache only. They survive the end of the
 process, but not of the machine. So a store that was not closed (`abort`) on a machine that was
@@ -85,7 +85,7 @@ def read_previous_shutdown(
     )
 
 
-def record(files: Files, config: StoreConfig, doubt: str) -> None:
+def record_boot(files: Files, config: StoreConfig, doubt: str) -> None:
     """Write the present boot and `doubt` to BOOT_FILE like `write`, after the store was opened and
     before any acknowledgement; raises StoreError in place of OSError."""
     try:

@@ -56,7 +56,7 @@ class RetryLoop:
         become `reason`. To be called only while no script is running (`is_due`): again once the
         script has ended, never by the script itself."""
         self._script, self._again = script, False
-        self._go_on(script, None)
+        self._advance_script(script, None)
 
     def retry_soon(self) -> None:
         """Make the next script due now, or as soon as the running script has succeeded; `run` is
@@ -70,7 +70,7 @@ class RetryLoop:
         if script is not None:
             script.close()
 
-    def _go_on(self, script: Steps[None], value: object) -> None:
+    def _advance_script(self, script: Steps[None], value: object) -> None:
         """Run the script, from `value` on, up to a request without an answer; at its end set when
         the next script is due."""
         while self._script is script:
@@ -83,7 +83,7 @@ class RetryLoop:
                 reason, wait_ms = str(error), AGAIN_MS
             else:
                 if not later.done:
-                    later.then(lambda result: self._go_on(script, result))
+                    later.then(lambda result: self._advance_script(script, result))
                     return
                 value = later.value
                 continue

@@ -115,23 +115,23 @@ def read(response: Command, reader: Callable[[Any], T]) -> Steps[T]:
     another thread, so `reader` must touch no shared state. Raises BadBody, its own and the
     reader's."""
 
-    def work() -> T | ValueError:
+    def parse_response() -> T | ValueError:
         try:
             return reader(object_of_success(response))
         except BadBody as error:
             return error
 
-    result = work() if len(response.body) <= MAX_INLINE else (yield work)
+    result = parse_response() if len(response.body) <= MAX_INLINE else (yield parse_response)
     if isinstance(result, Exception):
         raise BadBody(str(result))
     return cast(T, result)
 
 
-def all_topics(counts: bool = False) -> Steps[Table]:
+def request_all_topics(counts: bool = False) -> Steps[Table]:
     """Request all topics of the master page by page (21), with the deletions of topics. `counts`:
     also with the counts of idle queues, if the master supports them (see `idle_queue_counts`)."""
     fields = {DELETED_TOPICS: "true"} | ({QUEUE_COUNTS: "true"} if counts else {})
-    return _pages(
+    return _request_pages(
         lambda first, version: new_request(
             RequestCode.GET_ALL_TOPIC_CONFIG,
             GetAllTopicConfigRequest(first, version, PAGE),
@@ -142,10 +142,10 @@ def all_topics(counts: bool = False) -> Steps[Table]:
     )
 
 
-def all_groups() -> Steps[Table]:
+def request_all_groups() -> Steps[Table]:
     """Request all subscription groups of the master page by page (201), with their bans and
     deletions."""
-    return _pages(
+    return _request_pages(
         lambda first, version: new_request(
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             GetAllSubscriptionGroupRequest(first, version, PAGE),
@@ -155,7 +155,9 @@ def all_groups() -> Steps[Table]:
     )
 
 
-def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str) -> Steps[Table]:
+def _request_pages(
+    ask: Callable[[int, str], Command], total_name: str, table_name: str
+) -> Steps[Table]:
     """Request a table page by page: `ask(first, version)` makes the request for the page from index
     `first` on. A broker before 5.3 has no pages: it sends all entries and no total."""
     for _ in range(MAX_STARTS):
@@ -202,13 +204,13 @@ def log_end_of(response: Command) -> LogOffset:
     """Read the log offset after the last byte of a broker's log from its answer to 28. Raises
     BadBody."""
     members = as_object(object_of_success(response).get("table"))
-    end = bodies.number(members, "commitLogMaxOffset", -1)
+    end = bodies.read_int64(members, "commitLogMaxOffset", -1)
     if end < 0:
         raise BadBody("its answer lacks the end of its log")
     return LogOffset(end)
 
 
-def timer_checkpoint(response: Command, now_ms: int) -> TimerCheckpoint:
+def read_timer_checkpoint(response: Command, now_ms: int) -> TimerCheckpoint:
     """Read the master's progress of timers from its answer to 60; `now_ms` is the wall clock, in ms
     since 1970. Raises BadBody, also for a progress over MAX_CLOCK_AHEAD_MS after `now_ms`: with it
     a broker would deliver nothing before that time."""
@@ -226,12 +228,12 @@ def timer_checkpoint(response: Command, now_ms: int) -> TimerCheckpoint:
 
 def topics_of(table: Table) -> dict[str, TopicConfig]:
     """Return the valid topics of a table by name; invalid entries are left out and logged."""
-    return _readable(table.entries, _read_topic, "topic")
+    return _read_entries(table.entries, _read_topic, "topic")
 
 
 def groups_of(table: Table) -> dict[str, SubscriptionGroupConfig]:
     """Return the valid groups of a table by name; invalid entries are left out and logged."""
-    return _readable(table.entries, _read_group, "group")
+    return _read_entries(table.entries, _read_group, "group")
 
 
 def bans_of(table: Table) -> dict[str, dict[str, int]]:
@@ -250,7 +252,7 @@ def deleted_of(table: Table) -> dict[str, LogOffset]:
     """Return, by topic, the log offset at which the master's log ended at the topic's last
     deletion, for at most MAX_DELETED_TOPICS; only masters of this project send it. Raises
     BadBody."""
-    ends = bodies.table(table.members, DELETED_TOPICS, partial(as_int, name=DELETED_TOPICS))
+    ends = bodies.read_table(table.members, DELETED_TOPICS, partial(as_int, name=DELETED_TOPICS))
     last = list(ends.items())[-MAX_DELETED_TOPICS:]
     return {name: LogOffset(end) for name, end in last if end >= 0 and is_folder_name(name)}
 
@@ -258,7 +260,7 @@ def deleted_of(table: Table) -> dict[str, LogOffset]:
 def deletion_times_of(table: Table) -> dict[str, int]:
     """Return, by topic, the time of its last deletion at the master, in ms since 1970; topics with
     an unknown time are left out. Raises BadBody."""
-    times = bodies.table(table.members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
+    times = bodies.read_table(table.members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
     return {name: at_ms for name, at_ms in times.items() if at_ms > 0}
 
 
@@ -280,7 +282,9 @@ def idle_queue_counts(table: Table) -> Counts | None:
         raise BadBody(f"{QUEUE_COUNTS} is malformed: {error}") from None
 
 
-def _readable(entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: str) -> dict[str, T]:
+def _read_entries(
+    entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: str
+) -> dict[str, T]:
     """Return the entries that `read(name, value)` accepts; entries for which it raises BadBody are
     left out and logged. `kind` is their noun."""
     found, refused = {}, []

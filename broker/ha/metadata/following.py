@@ -41,14 +41,14 @@ class CountedLog(Protocol):
         """Log offset of the log's first byte."""
 
     @property
-    def wants_counts(self) -> bool:
+    def needs_queue_counts(self) -> bool:
         """Whether the master must be asked for the queue offsets of queues without a message in
         this log."""
 
-    def no_counts(self) -> None:
+    def note_counts_unknown(self) -> None:
         """Record that the current master does not know these queue offsets."""
 
-    def taking_counts(self, counts: Counts) -> Deferred[OSError | StoreError | None]:
+    def save_queue_counts(self, counts: Counts) -> Deferred[OSError | StoreError | None]:
         """Save the master's queue offsets on a disk thread; resolves with None or the error."""
 
 

@@ -57,28 +57,31 @@ class FormerLives:
         if lives is None:
             return
         members = as_object(lives)
-        self._topics = bodies.table(members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
+        self._topics = bodies.read_table(
+            members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES)
+        )
         self._groups = read_deleted(members)
 
-    def current(self) -> FormerNames:
+    def names_unknown_to_peer(self) -> FormerNames:
         """Return the topics and groups whose last deletion, as known here at this moment, the peer
         did not know when it answered; empty before `read_response`."""
         if self._topics is None:
             return FormerNames(frozenset(), frozenset())
         mine = known_deletions(self._broker)
         return FormerNames(
-            _missing(mine[DELETED_TIMES], self._topics), _missing(mine[DELETED], self._groups)
+            _deleted_later(mine[DELETED_TIMES], self._topics),
+            _deleted_later(mine[DELETED], self._groups),
         )
 
 
 def known_deletions(broker: BrokerContext) -> dict[str, dict[str, int]]:
     """Return the last deletions that this broker knows, for a peer: under DELETED_TIMES by topic,
     under DELETED by group, each with its time in ms since 1970, 0 if unknown."""
-    times = list(broker.store.deletions.times().items())[-MAX_DELETED_TOPICS:]
+    times = list(broker.store.deletions.deletion_times().items())[-MAX_DELETED_TOPICS:]
     return {DELETED_TIMES: dict(times), DELETED: broker.groups.deletion_times()}
 
 
-def _missing(mine: Mapping[str, int], theirs: Mapping[str, int]) -> frozenset[str]:
+def _deleted_later(mine: Mapping[str, int], theirs: Mapping[str, int]) -> frozenset[str]:
     """Return the names whose time of deletion is later in `mine` than in `theirs`, or missing
     there."""
     return frozenset(name for name, at_ms in mine.items() if at_ms > theirs.get(name, 0))

@@ -110,11 +110,11 @@ class MetadataFollower:
     # Roles
 
     @property
-    def master(self) -> str:
+    def master_address(self) -> str:
         """Address `host:port` of the master that is asked for its tables, "" without a master."""
         return self._following.address if self._following is not None else ""
 
-    def follow(self, address: str, epoch: int, steady_ms: int) -> None:
+    def begin_following(self, address: str, epoch: int, steady_ms: int) -> None:
         """Copy the tables of the master that serves clients at `address` ("" if unknown: stop
         copying) in the term `epoch` (0 or less: there are no epochs). The first round is due at
         `steady_ms`; same arguments as before, or a call after `shut_down`, change nothing."""
@@ -122,8 +122,8 @@ class MetadataFollower:
             return
         if not self._versions.following:
             self._versions.following = True
-            self._broker.delay.durable.follow()
-            self._broker.timers.follow()
+            self._broker.delay.durable.begin_following()
+            self._broker.timers.begin_following()
         now = self._following
         if now is not None and (now.address, now.epoch) == (address, epoch):
             return
@@ -135,7 +135,7 @@ class MetadataFollower:
             self._following = Following(address, epoch, due_ms=steady_ms)
 
     def stop(self) -> None:
-        """Stop copying until the next `follow`: pending answers are ignored."""
+        """Stop copying until the next `begin_following`: pending answers are ignored."""
         self._following = None
 
     def shut_down(self) -> None:
@@ -146,7 +146,7 @@ class MetadataFollower:
         self._broker.delay.durable.settle_before_stop()
         self._broker.timers.durable.settle_before_stop()
 
-    def lead(self, epoch: int, now_ms: int) -> Deferred[OSError | None]:
+    def begin_leading(self, epoch: int, now_ms: int) -> Deferred[OSError | None]:
         """Stop copying, and change the tables for a master of `epoch` (0 or less: no epochs), now.
         To be called when the log has changed sides, before it takes a message. Resolves to None
         when the tables are durable, or to the error. Progress beyond the log is removed: its
@@ -159,16 +159,16 @@ class MetadataFollower:
         versions.following = False
         broker.store.notify_new_lives(now_ms)
         versions.epoch = max(versions.epoch, epoch)
-        broker.delay.durable.lead()
-        broker.timers.durable.lead()
+        broker.delay.durable.begin_leading()
+        broker.timers.durable.begin_leading()
         self.create_from_store(now_ms)
         set_back = self._clamp_offsets(now_ms)
         for table in self._versioned_tables():
             if table.data_version.state_version < epoch:
                 table.bump_version(now_ms)
         if set_back or epoch > 0:
-            broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
-        return broker.saver.saved()
+            broker.saver.save_changed(OFFSETS_FILE, broker.offsets.take_content)
+        return broker.saver.when_saved()
 
     def create_from_store(self, now_ms: int) -> None:
         """Add topics that only the log contains (R20) to the table, except topics whose queues are
@@ -196,7 +196,7 @@ class MetadataFollower:
 
     def _clamp_offsets(self, now_ms: int) -> int:
         """Set consumer offsets beyond the end of their queue back to it; return their number."""
-        set_back = self._broker.offsets.clamp(self._queue_end, now_ms)
+        set_back = self._broker.offsets.clamp_to_ends(self._queue_end, now_ms)
         if set_back:
             logger.warning(
                 "%d consumer offsets were beyond the log's end and were set back to it", set_back
@@ -232,12 +232,12 @@ class MetadataFollower:
         now = self._following
         if now is None or now.busy:
             return
-        if steady_ms >= now.due_ms or (not now.failures and self._wants_counts(now)):
+        if steady_ms >= now.due_ms or (not now.failures and self._needs_queue_counts(now)):
             now.busy, now.bytes = True, 0
             now.errors.clear()
-            self._go_on(now, self._round(now), None)
+            self._advance_steps(now, self._copy_tables(now), None)
 
-    def _go_on(
+    def _advance_steps(
         self,
         now: Following,
         steps: answers.Steps[None],
@@ -273,7 +273,7 @@ class MetadataFollower:
             else:
                 later = self._broker.saver.run_on_disk_thread(asked)
             if not later.done:
-                later.then(partial(self._go_on, now, steps))
+                later.then(partial(self._advance_steps, now, steps))
                 return
             response = later.value
 
@@ -293,7 +293,7 @@ class MetadataFollower:
             period_ms = PERIOD_MS + PERIOD_OF_MIB_MS * (now.bytes >> 20)
             now.due_ms = steady_ms + min(period_ms, MAX_PERIOD_MS)
             if not error:
-                self._broker.saver.saved().then(partial(self._on_saved, now, steady_ms))
+                self._broker.saver.when_saved().then(partial(self._on_saved, now, steady_ms))
         else:
             wait_ms = min(FIRST_RETRY_MS << min(now.failures, 10), MAX_RETRY_MS)
             now.failures += 1
@@ -309,22 +309,22 @@ class MetadataFollower:
 
     # A round
 
-    def _round(self, now: Following) -> answers.Steps[None]:
+    def _copy_tables(self, now: Following) -> answers.Steps[None]:
         """Copy all tables; a failed table does not keep the others from being copied."""
         parts = (
-            self._topics,
-            self._groups,  # before the offsets, because offsets of a former life are removed here
-            self._offsets,
-            self._delay,
-            self._timers,
-            self._modes,
-            self._users,
+            self._copy_topics,
+            self._copy_groups,  # before the offsets: offsets of a former life are removed here
+            self._copy_offsets,
+            self._copy_delay,
+            self._copy_timers,
+            self._copy_modes,
+            self._copy_users,
         )
         for part in parts:
             try:
                 yield from part(now)
             except (BadBody, StoreError) as error:
-                now.errors.append(f"{part.__name__.strip('_')}: {error}")
+                now.errors.append(f"{part.__name__.removeprefix('_copy_')}: {error}")
 
     def _is_adopted(self, now: Following, mine: DataVersion, theirs: DataVersion) -> bool:
         """Whether all local entries (version `mine`) came from the followed master's own table:
@@ -332,35 +332,35 @@ class MetadataFollower:
         same = theirs.state_version == mine.state_version == now.epoch
         return now.epoch > 0 and same and not is_older(theirs, mine)
 
-    def _wants_counts(self, now: Following) -> bool:
+    def _needs_queue_counts(self, now: Following) -> bool:
         """Whether the log was restarted, and this master was not asked for queue counts since."""
         log = self._log
-        return log is not None and log.wants_counts and now.counts_from != log.min
+        return log is not None and log.needs_queue_counts and now.counts_from != log.min
 
-    def _take_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
+    def _save_queue_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
         """Save the queue counts in the master's answer, unless they were requested for another
         begin of the log."""
         log = self._log
-        if log is None or not log.wants_counts or log.min != log_min:
+        if log is None or not log.needs_queue_counts or log.min != log_min:
             return
         counts = answers.idle_queue_counts(table)
         if counts is None:
             if not answers.may_know_idle_counts(table):
-                log.no_counts()
+                log.note_counts_unknown()
             return
-        error = yield log.taking_counts(counts)
+        error = yield log.save_queue_counts(counts)
         if error is not None:
             raise StoreError(f"the queue counts cannot be saved: {error}") from error
 
-    def _topics(self, now: Following) -> answers.Steps[None]:
+    def _copy_topics(self, now: Following) -> answers.Steps[None]:
         """Copy the topics, and note the topics that the master deleted."""
-        wants = self._log is not None and self._log.wants_counts
+        wants = self._log is not None and self._log.needs_queue_counts
         now.counts_from = began = self._log.min if self._log is not None else LogOffset(-1)
-        table = yield from answers.all_topics(wants)
+        table = yield from answers.request_all_topics(wants)
         if wants:
-            yield from self._take_counts(table, began)
+            yield from self._save_queue_counts(table, began)
         topics = self._broker.topics
-        mine = topics.all()
+        mine = topics.all_topics()
         before = self._known_before(now, now.topics, table, topics.data_version, mine)
         before -= topics.only_here
         gone = {name for name in before - table.entries.keys() if name in mine}
@@ -370,14 +370,14 @@ class MetadataFollower:
             # Ask for the log's end when the topic was surely gone; then ask again for topics, after
             # that.
             end = yield from answers.log_end()
-            table = yield from answers.all_topics()
+            table = yield from answers.request_all_topics()
             gone -= table.entries.keys()
             deleted = {**dict.fromkeys(gone, end), **answers.deleted_of(table)}
         theirs = answers.topics_of(table)
         if not theirs:
             raise BadBody("the broker has no topics: its table is lost")
         deletions, times = self._broker.store.deletions, answers.deletion_times_of(table)
-        former = deletions.ends()
+        former = deletions.former_life_ends()
         # A topic may be deleted twice while nothing is written: the later time counts, and the
         # master's time of a deletion that only the log proved here.
         known = {
@@ -401,15 +401,17 @@ class MetadataFollower:
             # for a new life of the topic the master's offsets may look unchanged
             now.offsets = None
         only_here = frozenset(result.keys() - table.entries.keys())
-        topics.adopt(result, version_to_keep(now, topics.data_version, table.version), only_here)
+        topics.adopt_topics(
+            result, version_to_keep(now, topics.data_version, table.version), only_here
+        )
         now.topics = answers.Table(table.version, dict.fromkeys(table.entries), {})
         self._apply_deletions(self._now_ms)
 
-    def _groups(self, now: Following) -> answers.Steps[None]:
+    def _copy_groups(self, now: Following) -> answers.Steps[None]:
         """Copy the groups, their bans and deletions."""
-        table = yield from answers.all_groups()
+        table = yield from answers.request_all_groups()
         groups = self._broker.groups
-        mine, version = groups.all(), groups.data_version
+        mine, version = groups.all_groups(), groups.data_version
         before = self._known_before(now, now.groups, table, version, mine) - groups.only_here
         gone = {name for name in before - table.entries.keys() if not groups.is_system(name)}
         theirs = answers.groups_of(table)
@@ -428,7 +430,9 @@ class MetadataFollower:
             if at_ms > groups.deleted_ms(name):
                 self._broker.offsets.remove_group(name)
                 now.offsets = None
-        groups.adopt(result, bans, version_to_keep(now, version, table.version), only_here, deleted)
+        groups.adopt_tables(
+            result, bans, version_to_keep(now, version, table.version), only_here, deleted
+        )
         now.groups = answers.Table(table.version, dict.fromkeys(table.entries), {})
 
     def _known_before(
@@ -445,7 +449,7 @@ class MetadataFollower:
             return set(earlier.entries)
         return set(mine) if self._is_adopted(now, version, table.version) else set()
 
-    def _offsets(self, now: Following) -> answers.Steps[None]:
+    def _copy_offsets(self, now: Following) -> answers.Steps[None]:
         """Copy the consumer offsets."""
         may_act = self._broker.config.replication.enable_slave_acting_master
         fields = {TAKES_NOTES: "true"} if may_act else None
@@ -456,7 +460,7 @@ class MetadataFollower:
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
         # Offsets of topics that are restarted are copied once more, after the deletion.
-        now.offsets = None if self._broker.store.deletions.unapplied() else theirs
+        now.offsets = None if self._broker.store.deletions.unapplied_deletions() else theirs
 
     def _adopt_offsets(self, now: Following, theirs: Offsets) -> answers.Steps[bool]:
         """Take over the master's offsets in steps; False if the log was cut meanwhile, so that the
@@ -466,47 +470,47 @@ class MetadataFollower:
         if before is None or not is_continued(now, before.version, theirs.version):
             before, all_adopted = None, self._is_adopted(now, offsets.data_version, theirs.version)
         version = version_to_keep(now, offsets.data_version, theirs.version)
-        for _ in offsets.adopt(replace(theirs, version=version), before, all_adopted):
+        for _ in offsets.adopt_offsets(replace(theirs, version=version), before, all_adopted):
             yield None
             if now.cuts != cuts:
                 return False
         return True
 
-    def _delay(self, now: Following) -> answers.Steps[None]:
+    def _copy_delay(self, now: Following) -> answers.Steps[None]:
         """Copy the progress of delay levels."""
         response = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)
         progress, version = read_progress(answers.object_of_success(response))
         delay = self._broker.delay
         end, progress = LogOffset(0), delay.progress_to_adopt(progress, version)
-        if progress != delay.progress():
+        if progress != delay.copy_progress():
             end = yield from answers.log_end()
-        delay.durable.adopt(progress, version, end)
+        delay.durable.adopt_progress(progress, version, end)
 
-    def _timers(self, now: Following) -> answers.Steps[None]:
+    def _copy_timers(self, now: Following) -> answers.Steps[None]:
         """Copy the timers' progress and metrics (60 and 61); a RocketMQ broker without timers
         answers neither."""
         timers = self._broker.timers
         response = yield new_request(RequestCode.GET_TIMER_CHECK_POINT)
         if response.code != ResponseCode.SUCCESS:
             return
-        theirs = answers.timer_checkpoint(response, self._now_ms)
+        theirs = answers.read_timer_checkpoint(response, self._now_ms)
         if timers.is_behind_master(theirs):
             end = yield from answers.log_end()
-            timers.adopt(theirs, end)
+            timers.adopt_checkpoint(theirs, end)
         response = yield new_request(RequestCode.GET_TIMER_METRICS)
-        timers.metrics.take(answers.object_of_success(response))
+        timers.metrics.replace_counts(answers.object_of_success(response))
 
-    def _modes(self, now: Following) -> answers.Steps[None]:
+    def _copy_modes(self, now: Following) -> answers.Steps[None]:
         """Copy the request modes of groups and the last assignments of queues (402)."""
         request = new_request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         request.fields[VERSION] = now.shares
         members, shares = yield from answers.read((yield request), _read_modes)
-        self._broker.request_modes.adopt(members)
+        self._broker.request_modes.adopt_modes(members)
         if VERSION in members:
-            self._broker.assignments.kept.adopt(shares)
-            now.shares = bodies.text(members, VERSION)
+            self._broker.assignments.kept.adopt_rows(shares)
+            now.shares = bodies.read_text(members, VERSION)
 
-    def _users(self, now: Following) -> answers.Steps[None]:
+    def _copy_users(self, now: Following) -> answers.Steps[None]:
         """Copy users and policies (3005), if this broker authenticates and shares inner credentials
         with the master; RocketMQ's masters have no copy. In a group without epochs the master's
         table is always the right one."""
@@ -551,7 +555,11 @@ class MetadataFollower:
         have offsets copied once more."""
         self._apply_deletions(now_ms)
         now = self._following
-        if now is not None and now.offsets is not None and self._broker.store.deletions.unapplied():
+        if (
+            now is not None
+            and now.offsets is not None
+            and self._broker.store.deletions.unapplied_deletions()
+        ):
             now.offsets = None
             now.cuts += 1
 

@@ -28,7 +28,9 @@ def audited_states(broker: BrokerContext) -> Mapping[RequestCode, State]:
     topic, group = partial(_topic_state, broker), partial(_group_state, broker)
     offsets = partial(_offsets_state, broker)
     return {
-        RequestCode.UPDATE_BROKER_CONFIG: partial(keys_of_update, values=broker.config.values),
+        RequestCode.UPDATE_BROKER_CONFIG: partial(
+            keys_of_update, values=broker.config.values_as_text
+        ),
         RequestCode.UPDATE_AND_CREATE_TOPIC: topic,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: partial(_topic_list_state, broker),
         RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: topic,
@@ -61,8 +63,8 @@ def _topic_state(broker: BrokerContext, request: Command) -> str:
 
 def _topic_text(broker: BrokerContext, name: str) -> str:
     """The configuration of topic `name` as JSON, or "no topic"."""
-    found = broker.topics.peek(name)
-    return "no topic" if found is None else bodies.dump(found.to_json()).decode()
+    found = broker.topics.peek_topic(name)
+    return "no topic" if found is None else bodies.encode_json(found.to_json()).decode()
 
 
 def _group_state(broker: BrokerContext, request: Command) -> str:
@@ -76,7 +78,7 @@ def _group_state(broker: BrokerContext, request: Command) -> str:
 def _group_text(broker: BrokerContext, name: str) -> str:
     """The configuration of group `name` as JSON, or "no group"."""
     found = broker.groups.get(name)
-    return "no group" if found is None else bodies.dump(found.to_json()).decode()
+    return "no group" if found is None else bodies.encode_json(found.to_json()).decode()
 
 
 def _topic_list_state(broker: BrokerContext, request: Command) -> str:
@@ -124,7 +126,7 @@ def _clone_target_state(broker: BrokerContext, request: Command) -> str:
 
 def _offsets_text(broker: BrokerContext, group: str, topic: str) -> str:
     """The group's offset of each queue of the topic, as `queue:offset ...`."""
-    found = broker.topics.peek(topic)
+    found = broker.topics.peek_topic(topic)
     count = 0 if found is None else found.read_queue_nums
     queues = islice(range(count), QUEUES_MAX)
     return " ".join(f"{each}:{broker.offsets.query(group, topic, each)}" for each in queues)

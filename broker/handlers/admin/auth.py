@@ -27,7 +27,7 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
-from turbopump.net.wire.bodies import BadBody, load_small_object, text
+from turbopump.net.wire.bodies import BadBody, load_small_object, read_text
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.signature import ACCESS_KEY
@@ -39,7 +39,7 @@ _NO_ACL: Final = "The acl is not exist."
 
 
 class _Refused(Exception):
-    """A request that is refused with NO_PERMISSION; the text is RocketMQ's."""
+    """A request that is refused with NO_PERMISSION; the read_text is RocketMQ's."""
 
 
 def register(
@@ -137,7 +137,7 @@ class _AuthRequests:
         """Handle 3006 and 3007, which are the same: merge entries into a user's policies. The
         body's subject has precedence. Raises _Refused, BadPolicy, BadBody, FullAuthTable."""
         members = load_small_object(request.body)
-        name = read_subject(text(members, "subject") or request.fields.get("subject", ""))
+        name = read_subject(read_text(members, "subject") or request.fields.get("subject", ""))
         if not members.get("policies"):
             raise BadBody("The body of acl is null")
         policies = read_policies(members["policies"])
@@ -246,7 +246,7 @@ class _AuthRequests:
     def _with_secret(self, name: str, members: dict[str, Any]) -> dict[str, Any]:
         """Return a UserInfo with its password decrypted, if a broker with the same key encrypted
         it. Raises BadBody."""
-        return {**members, "password": self._users.unseal(name, text(members, "password"))}
+        return {**members, "password": self._users.unseal(name, read_text(members, "password"))}
 
     def _shown(self, request: Command, user: User) -> dict[str, Any]:
         """The UserInfo of a user for the sender of the request."""

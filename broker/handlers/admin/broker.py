@@ -36,14 +36,14 @@ class ConfigRequests:
         self._broker = broker
         self._version = DataVersion(timestamp=broker.started_ms)
 
-    def get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    def query_config(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
         """Answer 26: all keys in `key=value` lines, except credentials; the version of the
         configuration is in the header as JSON."""
-        header = GetBrokerConfigResponse(bodies.dump(self._version.to_json()).decode())
-        body = format_properties(self._broker.config.values()).encode()
+        header = GetBrokerConfigResponse(bodies.encode_json(self._version.to_json()).decode())
+        body = format_properties(self._broker.config.values_as_text()).encode()
         return new_response(request, ResponseCode.SUCCESS, header=header, body=body)
 
-    def update(self, request: Command, _peer: Peer, now_ms: int) -> Response:
+    def update_config(self, request: Command, _peer: Peer, now_ms: int) -> Response:
         """Handle 25: either all keys take effect at once and are saved, or none, and the answer
         names the invalid keys. Keys that are accepted but have no effect are listed in the remark.
         RocketMQ answers 0 to a request without a body.
@@ -65,7 +65,7 @@ class ConfigRequests:
             return new_response(request, ResponseCode.NO_PERMISSION, remark)
         if not properties:
             return new_response(request, ResponseCode.SYSTEM_ERROR, "no key=value was sent")
-        shown = config.values()
+        shown = config.values_as_text()
         # Unchanged values are dropped: tools may send back everything that 26 returned.
         properties = [
             item
@@ -77,10 +77,10 @@ class ConfigRequests:
             return new_response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:LISTED_MAX]))
         permission = config.broker_permission
         try:
-            notes = config.update(properties)
+            notes = config.update_keys(properties)
         except PropertiesError as error:
             return new_response(request, ResponseCode.SYSTEM_ERROR, str(error))
-        self._version = self._version.next(now_ms)
+        self._version = self._version.next_version(now_ms)
         if not config.path:
             notes.append("in force until this broker stops: it has no configuration file")
         registered = Deferred.resolved(None)
@@ -91,13 +91,13 @@ class ConfigRequests:
         self._add_default_topic(now_ms)
         answered = Deferred[Command]()
 
-        def saved(error: OSError | None) -> None:
+        def answer_saved(error: OSError | None) -> None:
             lost = [] if error is None else [f"in force, but lost at a restart: {error}"]
             remark = "; ".join(notes + lost) or None
             response = new_response(request, ResponseCode.SUCCESS, remark)
             registered.then(lambda _nothing: answered.resolve(response))
 
-        broker.save_config(properties).then(saved)
+        broker.save_config(properties).then(answer_saved)
         return answered
 
     def _add_default_topic(self, now_ms: int) -> None:
@@ -115,8 +115,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of this module's request codes to the table, which must not have them
     yet."""
     requests = ConfigRequests(broker)
-    table.add(RequestCode.UPDATE_BROKER_CONFIG, requests.update)
-    table.add(RequestCode.GET_BROKER_CONFIG, requests.get)
+    table.add(RequestCode.UPDATE_BROKER_CONFIG, requests.update_config)
+    table.add(RequestCode.GET_BROKER_CONFIG, requests.query_config)
     table.add(RequestCode.GET_BROKER_RUNTIME_INFO, partial(_runtime_info, broker))
     table.add(RequestCode.VIEW_BROKER_STATS_DATA, partial(_stats_data, broker))
 
@@ -132,9 +132,9 @@ def _stats_data(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: i
     name, key = header.stats_name, header.stats_key
     of_broker = name in (BROKER_PUT_NUMS, BROKER_GET_NUMS)
     if of_broker and key == broker.config.broker_cluster_name:
-        found = broker.statistics.find(name, ALL)
+        found = broker.statistics.find_windows(name, ALL)
     else:
-        found = broker.statistics.find(name, key)
+        found = broker.statistics.find_windows(name, key)
     if found is None:
         remark = f"The stats <{name}> <{key}> not exist"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)

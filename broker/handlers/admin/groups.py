@@ -14,7 +14,7 @@ from turbopump.broker.handlers.admin.deleting import deletion_time_ms
 from turbopump.broker.handlers.json_responses import (
     MAX_LISTED,
     json_response,
-    page,
+    page_of_names,
     response_in_steps,
     topic_list,
 )
@@ -56,9 +56,9 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     kept = bodies.KeptBody()
     table.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, partial(_all_groups, broker, kept))
     table.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, partial(_group_config, broker))
-    table.add(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, partial(_forbidden, broker))
+    table.add(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, partial(_update_ban, broker))
     table.add(RequestCode.QUERY_TOPICS_BY_CONSUMER, partial(_topics_of_group, broker))
-    table.add(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, partial(_subscription, broker))
+    table.add(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, partial(_query_subscription, broker))
 
 
 def _put_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Steps[Command]:
@@ -141,10 +141,12 @@ def _all_groups(
     header = read_header(GetAllSubscriptionGroupRequest, request.fields)
     everything = broker.groups.names()
     version = broker.groups.data_version
-    names = page(everything, header.group_seq, header.max_group_num, header.data_version, version)
-    key = broker.groups.state if len(names) == len(everything) else None
+    names = page_of_names(
+        everything, header.group_seq, header.max_group_num, header.data_version, version
+    )
+    key = broker.groups.change_marker if len(names) == len(everything) else None
     total = GetAllSubscriptionGroupResponse(len(everything))
-    body = broker.groups.body(names)
+    body = broker.groups.encode_body(names)
     response = yield from response_in_steps(request, body, total, kept=kept, key=key)
     broker.saver.promise_nothing()  # the answer does not promise that the table is saved
     return response
@@ -160,10 +162,10 @@ def _group_config(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
     return json_response(request, group.to_json())
 
 
-def _forbidden(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+def _update_ban(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
     """Handle 353: forbid or allow a group to read a topic, and return the resulting state."""
     header = read_header(UpdateGroupForbiddenRequest, request.fields)
-    mask = broker.groups.forbidden(header.group, header.topic)
+    mask = broker.groups.forbidden_mask(header.group, header.topic)
     if header.readable is not None:
         wrong = validate_group_name(header.group) or validate_topic_name(header.topic)
         if wrong is not None:
@@ -191,7 +193,9 @@ def _topics_of_group(
     return (yield from response_in_steps(request, topic_list(topics, broker.address)))
 
 
-def _subscription(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+def _query_subscription(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
     """Answer 345 with the group's subscription of a topic; null without one."""
     header = read_header(QuerySubscriptionByConsumerRequest, request.fields)
     subscription = broker.consumers.find_subscription(header.group, header.topic)

@@ -119,7 +119,7 @@ def _broker_consume_stats(
     behind = in_flight = 0
     pace = StepCounter()
     topics = yield from broker.offsets.topics_by_group()
-    for group in broker.groups.all():
+    for group in broker.groups.all_groups():
         if pace.count_and_check():
             yield
         of_group: list[dict[str, Any]] = []
@@ -304,7 +304,7 @@ def _clone_offsets(
         if broker.topics.get(topic) is None:
             continue
         if header.offline or _is_shown(broker, source, topic):
-            for _ in broker.offsets.clone(source, header.dest_group, topic, now_ms):
+            for _ in broker.offsets.clone_offsets(source, header.dest_group, topic, now_ms):
                 yield
     return new_response(request, ResponseCode.SUCCESS)
 
@@ -400,7 +400,7 @@ def _all_offsets(
     after = request.fields.get(POP_NOTES)
     if after is not None:
         number = as_int(request.fields.get(RETURN_NUMBER, "0"), RETURN_NUMBER)
-        page = broker.pop.notes.page(as_int(after, POP_NOTES), number)
+        page = broker.pop.notes.notes_after(as_int(after, POP_NOTES), number)
         return json_response(request, {POP_NOTES: page})
     replication = broker.config.replication
     takes = replication.waits_to_lead or (
@@ -408,7 +408,7 @@ def _all_offsets(
     )
     fields = {TAKES_NOTES: "true"} if takes and TAKES_NOTES in request.fields else None
     if broker.offsets.queue_count <= MAX_INLINE_QUEUES:
-        return _with_content(request, broker.offsets.take(), fields)
+        return _with_content(request, broker.offsets.take_content(), fields)
     content = yield from broker.offsets.take_in_steps()
 
     def answered(response: Command | OSError) -> Command:
@@ -425,7 +425,7 @@ def _with_content(
     request: Command, content: Content, fields: dict[str, str] | None = None
 ) -> Command:
     """Build a successful answer with the content of a configuration file as its body."""
-    body = b"".join([fastjson.compact(piece) for piece in content()])
+    body = b"".join([fastjson.strip_layout(piece) for piece in content()])
     return new_response(request, ResponseCode.SUCCESS, body=body, fields=fields)
 
 

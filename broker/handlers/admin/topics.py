@@ -18,7 +18,7 @@ from turbopump.broker.handlers.json_responses import (
     MAX_LISTED,
     StepCounter,
     json_response,
-    page,
+    page_of_names,
     queue_key,
     response_in_steps,
     topic_list,
@@ -155,10 +155,10 @@ def _put_topics(
     """Store the topics; answered once the name servers have them, so that the next route request
     sees the change."""
     known = broker.topics
-    changed = [topic for topic in topics if known.peek(topic.topic_name) != topic]
+    changed = [topic for topic in topics if known.peek_topic(topic.topic_name) != topic]
     if not changed:
         return new_response(request, ResponseCode.SUCCESS)
-    new = sum(known.peek(topic.topic_name) is None for topic in changed)
+    new = sum(known.peek_topic(topic.topic_name) is None for topic in changed)
     if len(known) + new > MAX_TOPICS:
         remark = f"a broker holds at most {MAX_TOPICS} topics"
         return new_response(request, ResponseCode.SYSTEM_ERROR, remark)
@@ -237,7 +237,7 @@ def _delete_topic(
         for kind in (RetryKind.RETRY_V1, RetryKind.RETRY_V2):
             retry = kind.topic_of(name, group)
             is_there = broker.topics.get(retry) is not None
-            if is_there and broker.pop.retry_names.owns(kind, name, group):
+            if is_there and broker.pop.retry_names.belongs_to_group(kind, name, group):
                 doomed.append(retry)
         if number % GROUPS_PER_STEP == 0:
             yield
@@ -273,9 +273,9 @@ def _delete_all(
             broker.offsets.reset_for_next_life(group, topic, count)
         broker.topics.delete(topic, now_ms)
         broker.statistics.forget_topic(topic)
-        go_on()
+        delete_next()
 
-    def go_on() -> None:
+    def delete_next() -> None:
         if left:
             # Retry topics are popped until they are deleted, so each deletion needs its own, later
             # time.
@@ -283,9 +283,9 @@ def _delete_all(
             topic = left.popleft()
             _delete_queues(broker, topic, time_ms).then(partial(deleted, topic, time_ms))
         else:
-            broker.saver.saved().then(saved)
+            broker.saver.when_saved().then(saved)
 
-    go_on()
+    delete_next()
     return answered
 
 
@@ -349,21 +349,23 @@ def _all_topics(
     header = read_header(GetAllTopicConfigRequest, request.fields)
     everything = broker.topics.names()
     version = broker.topics.data_version
-    names = page(everything, header.topic_seq, header.max_topic_num, header.data_version, version)
+    names = page_of_names(
+        everything, header.topic_seq, header.max_topic_num, header.data_version, version
+    )
     # The common answer is cached; a replica's request has fields and gets a longer answer.
     is_common = len(names) == len(everything) and not request.fields
-    key = broker.topics.state if is_common else None
+    key = broker.topics.change_marker if is_common else None
     body: dict[str, Any] = {
         "dataVersion": version.to_json(),
         "mappingDataVersion": DataVersion(timestamp=broker.started_ms).to_json(),
-        "topicConfigTable": broker.topics.body(names),
+        "topicConfigTable": broker.topics.encode_rows(names),
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
     }
     if DELETED_TOPICS in request.fields and not header.topic_seq:
-        deleted = broker.store.deletions.ends()
+        deleted = broker.store.deletions.former_life_ends()
         body[DELETED_TOPICS] = dict(list(deleted.items())[-MAX_DELETED_TOPICS:])
-        times = broker.store.deletions.times()
+        times = broker.store.deletions.deletion_times()
         body[DELETED_TIMES] = {
             name: times[name] for name in body[DELETED_TOPICS] if times.get(name)
         }

@@ -25,7 +25,7 @@ from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import BadBody, as_object, number, object_in_steps, text
+from turbopump.net.wire.bodies import BadBody, as_object, object_in_steps, read_int64, read_text
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
@@ -80,14 +80,14 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             ended_ms = broker.pop.lives.ended_ms(header.topic, header.consumer_group)
             broker.fast.allow_ack(header.consumer_group, header.topic, ended_ms)
         written = broker.pop.acks.add(
-            _key(header, handle),
+            _check_point_key(header, handle),
             QueueOffset(header.offset),
             handle.invisible_ms,
             handle.revive_queue_id,
         )
         return written.map(lambda status: _answer_status(request, status))
 
-    def change(request: Command, peer: Peer, now_ms: int) -> Response:
+    def handle_change(request: Command, peer: Peer, now_ms: int) -> Response:
         header = read_header(ChangeInvisibleTimeRequest, request.fields)
         try:
             handle = _check_handle(broker, header, peer, now_ms)
@@ -109,12 +109,12 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         _count_changed(broker, header, handle, now_ms)
         return _change_time(broker, request, header, handle, now_ms)
 
-    def batch(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
+    def handle_batch(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         return (yield from _ack_batch(broker, request, peer, now_ms))
 
     table.add(RequestCode.ACK_MESSAGE, ack)
-    table.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, change)
-    table.add(RequestCode.BATCH_ACK_MESSAGE, batch)
+    table.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, handle_change)
+    table.add(RequestCode.BATCH_ACK_MESSAGE, handle_batch)
 
 
 def _check_handle(
@@ -138,7 +138,7 @@ def _check_handle(
             f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset},"
             f" store:{low}~{high}",
         )
-    if _is_late(handle, now_ms):
+    if _has_become_visible(handle, now_ms):
         raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, LATE)
     if broker.pop.lives.is_former(header.topic, header.consumer_group, handle.pop_time_ms):
         raise PopRefused(
@@ -149,7 +149,7 @@ def _check_handle(
     return handle
 
 
-def _is_late(handle: PopHandle, now_ms: int) -> bool:
+def _has_become_visible(handle: PopHandle, now_ms: int) -> bool:
     """Whether the message's invisible time has ended, so that it is redelivered whatever the handle
     is used for. A message of an ordered pop is redelivered only by the next pop."""
     return not handle.is_ordered and handle.pop_time_ms + handle.invisible_ms <= now_ms
@@ -162,7 +162,7 @@ def _change_of(
 ) -> TimeChange | None:
     """Return the change of the message's time that was made with this handle; None if there was
     none."""
-    return broker.pop.changes.get(_key(header, handle), QueueOffset(header.offset))
+    return broker.pop.changes.get(_check_point_key(header, handle), QueueOffset(header.offset))
 
 
 def _count_acked(
@@ -171,7 +171,9 @@ def _count_acked(
     """Count messages of a handle as acknowledged, in the statistics and the counts of messages in
     flight."""
     broker.statistics.count_acked(group, topic, messages)
-    broker.pop.in_flight.acked(group, topic, handle.pop_time_ms + handle.invisible_ms, messages)
+    broker.pop.in_flight.count_acked(
+        group, topic, handle.pop_time_ms + handle.invisible_ms, messages
+    )
 
 
 def _count_changed(
@@ -183,13 +185,13 @@ def _count_changed(
     if broker.groups.get(group) is None:
         return
     until_ms = handle.pop_time_ms + handle.invisible_ms
-    broker.pop.in_flight.acked(group, topic, until_ms, 1)
+    broker.pop.in_flight.count_acked(group, topic, until_ms, 1)
     queue = PoppedQueue(topic, group, header.queue_id)
     until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
-    broker.pop.in_flight.popped(queue, offset, until_ms, 1, now_ms)
+    broker.pop.in_flight.count_popped(queue, offset, until_ms, 1, now_ms)
 
 
-def _key(
+def _check_point_key(
     header: AckMessageRequest | ChangeInvisibleTimeRequest, handle: PopHandle
 ) -> CheckPointKey:
     """The key of the handle's check point."""
@@ -241,7 +243,7 @@ def _apply_ordered_ack(
     if not broker.offsets.has_reset(group, topic, queue_id):
         broker.offsets.commit(group, topic, queue_id, after, now_ms)
     if not broker.pop.orders.blocked_until_ms(*queue, None, now_ms):
-        broker.pop.waiters.arrived(topic, queue_id)
+        broker.pop.waiters.on_arrival(topic, queue_id)
     return None
 
 
@@ -256,7 +258,7 @@ def _hide_ordered(
     in the log."""
     queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
     until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
-    is_one = broker.pop.orders.hide(*queue, offset, handle.pop_time_ms, until_ms)
+    is_one = broker.pop.orders.hide_message(*queue, offset, handle.pop_time_ms, until_ms)
     if not is_one:
         return new_response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
     broker.pop.wake_at(queue.topic, queue.queue_id, until_ms)
@@ -281,7 +283,7 @@ def _change_time(
     check point."""
     offset = QueueOffset(header.offset)
     log, queue_id = broker.pop.log, handle.revive_queue_id
-    old = Acknowledgement(_key(header, handle), (offset,))
+    old = Acknowledgement(_check_point_key(header, handle), (offset,))
     time_ms = broker.pop.lives.pop_time_ms(header.topic, header.consumer_group, now_ms)
     pop_time_ms = _distinct_pop_time_ms(handle, offset, time_ms)
     key = old.key._replace(start=offset, pop_time_ms=pop_time_ms)
@@ -337,7 +339,7 @@ def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
     entries = members.get("acks")
     if not isinstance(entries, list) or not entries:
         return new_response(request, ResponseCode.NO_MESSAGE, "no acknowledgements")
-    broker_name = text(members, "brokerName")
+    broker_name = read_text(members, "brokerName")
     pending: list[Deferred[PutStatus]] = []
     for at, entry in enumerate(entries):
         if at % ACKS_PER_STEP == ACKS_PER_STEP - 1:
@@ -354,14 +356,14 @@ def _ack_entry(
     """Store the acknowledgements of a check point; resolves with their status, None for a queue
     that does not exist, as in RocketMQ, or for an invalid group name. Raises BadBody."""
     try:
-        kind = RetryKind(text(entry, "r", RetryKind.NORMAL.value))
+        kind = RetryKind(read_text(entry, "r", RetryKind.NORMAL.value))
     except ValueError:
         raise BadBody("r is not 0, 1 or 2") from None
-    group = text(entry, "c")
-    topic = kind.topic_of(text(entry, "t"), group)
-    parts = [number(entry, name) for name in ("so", "pt", "it", "rq")]
+    group = read_text(entry, "c")
+    topic = kind.topic_of(read_text(entry, "t"), group)
+    parts = [read_int64(entry, name) for name in ("so", "pt", "it", "rq")]
     handle = " ".join(map(str, parts))
-    queue_id = number(entry, "q")
+    queue_id = read_int64(entry, "q")
     try:
         check_group_name(group)
         given = handle_of(f"{handle} {kind.value} {broker_name} {queue_id}", broker)
@@ -370,9 +372,9 @@ def _ack_entry(
         return None
     if broker.pop.lives.is_former(topic, group, given.pop_time_ms):
         return None  # the former life's messages are deleted
-    if given.is_ordered and broker.pop.acts:
+    if given.is_ordered and broker.pop.is_acting:
         return Deferred.resolved(PutStatus.SERVICE_NOT_AVAILABLE)
-    if _is_late(given, now_ms):
+    if _has_become_visible(given, now_ms):
         return Deferred.resolved(PutStatus.MESSAGE_ILLEGAL)
     offsets = _acked_offsets_of(entry, given.start)
     _count_acked(broker, group, topic, given, len(offsets))
@@ -394,7 +396,7 @@ def _ack_entry(
 def _acked_offsets_of(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
     """Return the queue offsets in the entry's bit set, counted from `start`. Raises BadBody."""
     try:
-        bits = base64.b64decode(text(entry, "b"), validate=True)
+        bits = base64.b64decode(read_text(entry, "b"), validate=True)
     except (binascii.Error, ValueError):
         raise BadBody("b is not base64") from None
     if len(bits) > 8 * MESSAGES_MAX:

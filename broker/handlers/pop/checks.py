@@ -33,13 +33,13 @@ def check_pops(broker: BrokerContext, *, in_order: bool = False) -> None:
     acts as master may serve pops, but not ordered pops (`in_order`): only records of the log show
     which messages of an ordered queue are held by a consumer."""
     role = broker.role
-    if not (role.is_master and role.is_known) and (in_order or not broker.pop.acts):
+    if not (role.is_master and role.is_known) and (in_order or not broker.pop.is_acting):
         raise PopRefused(ResponseCode.SYSTEM_BUSY, REJECTED)
 
 
 def check_readable(broker: BrokerContext) -> None:
     """Raise PopRefused if brokerPermission does not allow reading."""
-    if not broker.config.readable:
+    if not broker.config.is_readable:
         raise PopRefused(
             ResponseCode.NO_PERMISSION,
             f"the broker[{broker.config.broker_ip1}] pop message is forbidden",

@@ -46,7 +46,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of NOTIFICATION, POLLING_INFO and PEEK_MESSAGE to the table, which must not
     have them yet."""
 
-    def notify(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
+    def handle_notification(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         header = read_header(NotificationRequest, request.fields)
         try:
             until_ms = check_poll(header.born_time, header.poll_time, now_ms)
@@ -69,7 +69,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         count = broker.pop.waiters.number_of(header.topic, header.consumer_group, header.queue_id)
         return new_response(request, ResponseCode.SUCCESS, header=PollingInfoResponse(count))
 
-    def peek(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
+    def handle_peek(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         header = read_header(PeekMessageRequest, request.fields)
         try:
             check_pops(broker)
@@ -80,9 +80,9 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             return new_response(request, refused.code, refused.remark)
         return (yield from _peek(broker, request, header, now_ms))
 
-    table.add(RequestCode.NOTIFICATION, notify)
+    table.add(RequestCode.NOTIFICATION, handle_notification)
     table.add(RequestCode.POLLING_INFO, polling_info)
-    table.add(RequestCode.PEEK_MESSAGE, peek)
+    table.add(RequestCode.PEEK_MESSAGE, handle_peek)
 
 
 def _has_any(broker: BrokerContext, header: NotificationRequest, now_ms: int) -> Steps[bool]:
@@ -155,7 +155,7 @@ def _answer_or_hold(
     )
     if broker.pop.waiters.add(waiter) is WaiterAdded.FULL:
         return new_response(request, ResponseCode.SUCCESS, header=NotificationResponse(False, True))
-    peer.on_close(partial(broker.pop.waiters.drop, peer))
+    peer.on_close(partial(broker.pop.waiters.drop_waiters, peer))
     return response
 
 

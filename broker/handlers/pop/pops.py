@@ -54,7 +54,7 @@ _WATCHED = "pop waiters"  # key of Peer.context
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handler of POP_MESSAGE to the table, which must not have it yet."""
 
-    def pop(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
+    def handle_pop(request: Command, peer: Peer, now_ms: int) -> Steps[Response]:
         header = read_header(PopMessageRequest, request.fields)
         try:
             query, until_ms = _read_query(broker, header, peer, now_ms)
@@ -64,9 +64,9 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         if (yield from broker.pop.ensure_recovered()):
             popped = yield from broker.pop.popping.pop(query, now_ms)
             _allow_native_pops(broker, header, query, popped)
-        return _Pop(broker, request, query, peer).first(popped, until_ms, now_ms)
+        return _Pop(broker, request, query, peer).answer_or_hold(popped, until_ms, now_ms)
 
-    table.add(RequestCode.POP_MESSAGE, pop)
+    table.add(RequestCode.POP_MESSAGE, handle_pop)
 
 
 def _allow_native_pops(
@@ -117,7 +117,9 @@ def _read_query(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
         ) from None
     steady_ms = broker.steady_ms()
-    broker.consumers.compensate(header.consumer_group, header.topic, subscription, steady_ms)
+    broker.consumers.remember_subscription(
+        header.consumer_group, header.topic, subscription, steady_ms
+    )
     query = PopQuery(
         topic=header.topic,
         group=header.consumer_group,
@@ -147,7 +149,7 @@ class _Pop:
         self._answer: Deferred[Command | None] = Deferred()
         self._rests: dict[Arrived, int] = {}
 
-    def first(self, popped: Popped, until_ms: int, now_ms: int) -> Response:
+    def answer_or_hold(self, popped: Popped, until_ms: int, now_ms: int) -> Response:
         """Answer with the messages found at once, or hold the pop."""
         self._rests = popped.remaining_counts
         if popped.taken or popped.refused is not None:
@@ -164,7 +166,7 @@ class _Pop:
             queue_id=query.queue_id,
             deadline_ms=self._broker.steady_ms() + wait_ms,
             owner=self._peer,
-            attempt=self._attempt,
+            attempt=self._attempt_held,
             size=kept_size(query.topic, query.group, query.attempt_id or ""),
         )
         if pop.waiters.add(waiter) is WaiterAdded.FULL:
@@ -173,7 +175,7 @@ class _Pop:
         _drop_at_close(self._broker, self._peer)
         return self._answer
 
-    def _attempt(self, arrived: Arrived | None) -> bool:
+    def _attempt_held(self, arrived: Arrived | None) -> bool:
         """Pop again from the queue that has grown, or answer that the wait has ended (None); return
         whether the request is answered."""
         broker, query = self._broker, self._read_query
@@ -209,7 +211,7 @@ class _Pop:
         examined to its end, as if it had grown; for a blocked queue, when its batch ends."""
         pop, topic = self._broker.pop, self._read_query.topic
         for place in popped.unread:
-            pop.waiters.arrived(*place)
+            pop.waiters.on_arrival(*place)
         for queue_id, until_ms in popped.blocked_ms.items():
             pop.wake_at(topic, queue_id, until_ms)
 
@@ -248,12 +250,12 @@ class _Pop:
             broker.statistics.count_popped(query.group, one.queue.topic, count, size)
             until_ms = popped.pop_time_ms + query.invisible_ms
             first = one.offsets[0]
-            broker.pop.in_flight.popped(one.queue, first, until_ms, count, popped.pop_time_ms)
+            broker.pop.in_flight.count_popped(one.queue, first, until_ms, count, popped.pop_time_ms)
         if popped.remaining_total > 0:
             for one in popped.taken:
-                broker.pop.waiters.arrived(one.queue.topic, one.queue.queue_id)
+                broker.pop.waiters.on_arrival(one.queue.topic, one.queue.queue_id)
             for place in popped.unread:
-                broker.pop.waiters.arrived(*place)
+                broker.pop.waiters.on_arrival(*place)
         self._answer.resolve(
             new_response(self._request, ResponseCode.SUCCESS, "FOUND", header, body)
         )
@@ -281,4 +283,4 @@ def _drop_at_close(broker: BrokerContext, peer: Peer) -> None:
     connection."""
     if not peer.context.get(_WATCHED):
         peer.context[_WATCHED] = True
-        peer.on_close(partial(broker.pop.waiters.drop, peer))
+        peer.on_close(partial(broker.pop.waiters.drop_waiters, peer))

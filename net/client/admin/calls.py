@@ -19,7 +19,14 @@ from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import received_messages
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import hosts
-from turbopump.net.wire.bodies import BadBody, as_object, as_text, items, load_object, table
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_object,
+    as_text,
+    load_object,
+    read_list,
+    read_table,
+)
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Body
 from turbopump.net.wire.header import read_header
@@ -80,7 +87,7 @@ class AdminCalls:
         """All clusters and broker groups that a name server knows."""
         return ClusterInfo.decode(await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
 
-    async def route(self, topic: str) -> TopicRouteData:
+    async def query_route(self, topic: str) -> TopicRouteData:
         """The route of a topic; BrokerError 17 for a topic without a route."""
         header = GetRouteInfoRequest(topic, True)
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -89,9 +96,11 @@ class AdminCalls:
     async def topic_names(self) -> list[str]:
         """The names of all topics of a name server, sorted; retry topics and dead letters, too."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        return sorted(items(load_object(await self.ask_name_server(code)), "topicList", as_text))
+        return sorted(
+            read_list(load_object(await self.ask_name_server(code)), "topicList", as_text)
+        )
 
-    async def brokers(
+    async def broker_addresses(
         self, broker: str | None, cluster: str | None, *, masters_only: bool
     ) -> list[str]:
         """The address `broker`, unchecked, or the addresses of a cluster's brokers (or masters:
@@ -121,7 +130,7 @@ class AdminCalls:
             raise ClientError(f"broker {broker_name} is not known")
         return [address for _id, address in sorted(group.broker_addrs.items())]
 
-    async def runtime(self, address: str) -> dict[str, str]:
+    async def query_runtime(self, address: str) -> dict[str, str]:
         """The runtime table of the broker at `address`, key to text, sorted by key."""
         code = RequestCode.GET_BROKER_RUNTIME_INFO
         return admin_parse.runtime_table(await self.ask(address, code))
@@ -132,10 +141,10 @@ class AdminCalls:
         for address in group_addresses(route):
             header = QueryTopicConsumeByWhoRequest(topic)
             body = await self.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-            groups.update(items(load_object(body), "groupList", as_text))
+            groups.update(read_list(load_object(body), "groupList", as_text))
         return sorted(groups)
 
-    async def groups(self, topics: Iterable[str]) -> list[str]:
+    async def find_groups(self, topics: Iterable[str]) -> list[str]:
         """The consumer groups with a retry topic in `topics`, all topics of the cluster; sorted.
 
         The retry topic of a group that pops is named after the group and a topic: `group+topic`, or
@@ -155,12 +164,12 @@ class AdminCalls:
             info = await self.cluster_info()
             code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
             addresses = [_reading_address(one) for one in info.broker_addr_table.values()]
-            for body in await gather(self.ask(address, code) for address in addresses):
-                known = table(load_object(body), "subscriptionGroupTable", as_object)
+            for body in await await_all(self.ask(address, code) for address in addresses):
+                known = read_table(load_object(body), "subscriptionGroupTable", as_object)
                 doubtful.difference_update(known)
         return sorted(groups - doubtful)
 
-    async def progress(
+    async def query_progress(
         self, group: str, route: TopicRouteData, topic: str | None
     ) -> tuple[list[QueueProgress], float, int]:
         """Return (the progress of a group in each queue, sorted by topic, broker name and queue
@@ -169,13 +178,15 @@ class AdminCalls:
         group."""
         header = GetConsumeStatsRequest(group, topic)
         code = RequestCode.GET_CONSUME_STATS
-        bodies = await gather(self.ask(address, code, header) for address in group_addresses(route))
+        bodies = await await_all(
+            self.ask(address, code, header) for address in group_addresses(route)
+        )
         parts = [admin_parse.consume_stats(body) for body in bodies]
         queues = [queue for part, _, _ in parts for queue in part]
         queues.sort(key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
         return queues, sum(tps for _, tps, _ in parts), sum(popped for _, _, popped in parts)
 
-    async def connections(self, group: str, route: TopicRouteData) -> Connections:
+    async def query_members(self, group: str, route: TopicRouteData) -> Connections:
         """The members of a group, from the first broker of the route that knows it; the last
         broker's error, BrokerError 206, if no broker does. ClientError for an empty route."""
         failure: Exception = ClientError(f"no broker of group {group} is known")
@@ -188,29 +199,29 @@ class AdminCalls:
                 failure = error
         raise failure
 
-    async def holders(self, group: str, route: TopicRouteData) -> dict[MessageQueue, str]:
+    async def query_holders(self, group: str, route: TopicRouteData) -> dict[MessageQueue, str]:
         """The client that holds each queue, as the text before "@" in its id (an ip); members
         without an answer are left out. Raises nothing for nodes that do not answer."""
         holders: dict[MessageQueue, str] = {}
         addresses = group_addresses(route)
 
-        async def ask(client_id: str) -> None:
+        async def query_client(client_id: str) -> None:
             header = GetConsumerRunningInfoRequest(group, client_id, False)
             try:
                 body = await self.ask(addresses[0], RequestCode.GET_CONSUMER_RUNNING_INFO, header)
-                for key in table(load_object(body), "mqTable", as_object):
+                for key in read_table(load_object(body), "mqTable", as_object):
                     holders[MessageQueue.from_key(key)] = client_id.partition("@")[0]
             except RESPONSES:
                 return
 
         try:
-            members = await self.connections(group, route)
+            members = await self.query_members(group, route)
         except RESPONSES:
             return holders
-        await gather(ask(client_id) for client_id in members.client_ids)
+        await await_all(query_client(client_id) for client_id in members.client_ids)
         return holders
 
-    async def view(self, message_id: str) -> ReceivedMessage | None:
+    async def query_message(self, message_id: str) -> ReceivedMessage | None:
         """The message of an offset message id, from the broker in the id; None if the id is
         malformed, the broker does not have the message, or it does not answer.
 
@@ -218,8 +229,8 @@ class AdminCalls:
         """
         try:
             host, log_offset = decode_message_id(message_id)
-            address = hosts.unpack(host)
-            if hosts.split(address)[1] == 0:
+            address = hosts.unpack_host(host)
+            if hosts.split_host_port(address)[1] == 0:
                 return None
             header = ViewMessageRequest(log_offset)
             body = await self.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
@@ -231,7 +242,7 @@ class AdminCalls:
     async def query(self, topic: str, header: QueryMessageRequest) -> list[ReceivedMessage]:
         """The messages that one broker of each broker group of a topic finds in its index, sorted
         by store time; hash collisions are included."""
-        route = await self.route(topic)
+        route = await self.query_route(topic)
 
         async def ask(broker: BrokerData) -> list[ReceivedMessage]:
             address = _reading_address(broker)
@@ -243,23 +254,23 @@ class AdminCalls:
                 raise
             return received_messages(body, broker.broker_name)
 
-        parts = await gather(ask(broker) for broker in route.broker_datas if broker.broker_addrs)
+        parts = await await_all(ask(broker) for broker in route.broker_datas if broker.broker_addrs)
         found = [message for part in parts for message in part]
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
-    async def tracks(self, message: ReceivedMessage) -> list[MessageTrack]:
+    async def track_groups(self, message: ReceivedMessage) -> list[MessageTrack]:
         """The progress of each group of the message's topic with the message, sorted by group;
         empty if the groups cannot be found. A failure becomes the track UNKNOWN."""
         try:
-            route = await self.route(message.stored_topic)
+            route = await self.query_route(message.stored_topic)
             groups = await self.groups_of(message.stored_topic, route)
         except RESPONSES:
             return []
 
-        async def track(group: str) -> MessageTrack:
+        async def track_group(group: str) -> MessageTrack:
             try:
-                members = await self.connections(group, route)
-                queues, _, _ = await self.progress(group, route, message.stored_topic)
+                members = await self.query_members(group, route)
+                queues, _, _ = await self.query_progress(group, route, message.stored_topic)
             except BrokerError as error:
                 if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                     return MessageTrack(group, "NOT_ONLINE")
@@ -268,7 +279,7 @@ class AdminCalls:
                 return MessageTrack(group, "UNKNOWN", str(error))
             return admin_parse.track_of(message, group, members, queues)
 
-        return await gather(track(group) for group in groups)
+        return await await_all(track_group(group) for group in groups)
 
     async def set_order(self, topic: str, addresses: list[str], queues: int, whole: bool) -> None:
         """Put `queues`, the number of ordered queues of a topic at each broker of `addresses`, into
@@ -282,12 +293,12 @@ class AdminCalls:
             for name, broker in info.broker_addr_table.items()
             if set(addresses) & set(broker.broker_addrs.values())
         }
-        known = "" if whole else await self._order(topic)
+        known = "" if whole else await self._query_order_config(topic)
         header = PutKVConfigRequest(ORDER_NAMESPACE, topic, admin_parse.order_text(known, changed))
         for address in list(self._instance.namesrv):
             await self.ask(address, RequestCode.PUT_KV_CONFIG, header)
 
-    async def _order(self, topic: str) -> str:
+    async def _query_order_config(self, topic: str) -> str:
         """Return the ordered queues of a topic as a name server has them; "" without an entry."""
         try:
             response = await self._instance.ask_name_server(
@@ -315,7 +326,7 @@ def group_addresses(route: TopicRouteData) -> list[str]:
     return [_reading_address(broker) for broker in route.broker_datas if broker.broker_addrs]
 
 
-async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
+async def await_all(work: Iterable[Awaitable[T]]) -> list[T]:
     """Await all of `work`, PARALLEL at a time, and return the results in its order. After a failure
     no new element is awaited; those under way end, then the first failure is raised."""
     numbered = enumerate(work)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, group_addresses
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, await_all, group_addresses
 from turbopump.net.client.admin.controller import ControllerAdmin
 from turbopump.net.client.admin.group_watch import GroupWatch
 from turbopump.net.client.admin.members import GroupCommands
@@ -49,7 +49,7 @@ from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import check_group, check_topic
 from turbopump.net.client.shared_client import SharedClient, instance_of
-from turbopump.net.wire.bodies import dump, load_object
+from turbopump.net.wire.bodies import encode_json, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.admin import (
@@ -127,13 +127,13 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         await self._instance.acquire()
         self._is_open = True
 
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         """Release the client instance; no-op if it was not acquired."""
         if self._is_open:
             self._is_open = False
             await self._instance.release()
 
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
         self._is_open = False
 
@@ -144,11 +144,11 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         if cluster is not None and cluster not in info.cluster_addr_table:
             raise ClientError(f"cluster {cluster} is not known")
 
-        async def line(
+        async def query_line(
             cluster_name: str, broker: BrokerData, broker_id: int, address: str
         ) -> BrokerLine:
             try:
-                figures = await self._calls.runtime(address)
+                figures = await self._calls.query_runtime(address)
             except RESPONSES as error:
                 return BrokerLine(
                     cluster_name, broker.broker_name, broker_id, address, error=str(error)
@@ -158,14 +158,14 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             return admin_parse.broker_line(cluster_name, name, broker_id, address, figures, now_ms)
 
         lines = (
-            line(cluster_name, info.broker_addr_table[name], broker_id, address)
+            query_line(cluster_name, info.broker_addr_table[name], broker_id, address)
             for cluster_name, names in sorted(info.cluster_addr_table.items())
             if cluster in (None, cluster_name)
             for name in sorted(names)
             if name in info.broker_addr_table
             for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
         )
-        return ClusterList(await gather(lines))
+        return ClusterList(await await_all(lines))
 
     async def topic_list(self, *, with_clusters: bool = False) -> TopicList:
         """topicList: the topics of the name server; `with_clusters` adds cluster and groups, and
@@ -174,9 +174,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         if not with_clusters:
             return TopicList([TopicLine(name) for name in names])
 
-        async def line(name: str) -> TopicLine:
+        async def query_line(name: str) -> TopicLine:
             try:
-                route = await self._calls.route(name)
+                route = await self._calls.query_route(name)
                 groups = await self._calls.groups_of(name, route)
             except RESPONSES:
                 return TopicLine(name)
@@ -184,7 +184,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             return TopicLine(name, ",".join(clusters), groups)
 
         shown = [name for name in names if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
-        return TopicList(await gather(line(name) for name in shown))
+        return TopicList(await await_all(query_line(name) for name in shown))
 
     async def topic_route(self, topic: str) -> TopicRouteResult:
         """topicRoute: the route as a name server has it. Raises BrokerError 17 for an unknown
@@ -228,7 +228,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             attributes=attributes,
             force=False,
         )
-        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=True)
         for address in addresses:
             await self._calls.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
         if order:
@@ -245,7 +245,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
 
     async def delete_topic(self, topic: str, cluster: str) -> DeletedTopic:
         """deleteTopic at every master of the cluster, then at every name server."""
-        addresses = await self._calls.brokers(None, cluster, masters_only=True)
+        addresses = await self._calls.broker_addresses(None, cluster, masters_only=True)
         for address in addresses:
             header = DeleteTopicRequest(topic)
             await self._calls.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
@@ -256,12 +256,12 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
 
     async def topic_status(self, topic: str) -> TopicStatus:
         """topicStatus: offsets of every queue, from one broker of each broker group."""
-        route = await self._calls.route(topic)
+        route = await self._calls.query_route(topic)
 
         header = GetTopicStatsInfoRequest(topic)
         code = RequestCode.GET_TOPIC_STATS_INFO
         addresses = group_addresses(route)
-        bodies = await gather(self._calls.ask(address, code, header) for address in addresses)
+        bodies = await await_all(self._calls.ask(address, code, header) for address in addresses)
         parts = [admin_parse.topic_stats(body) for body in bodies]
         queues = [queue for part, _ in parts for queue in part]
         queues.sort(key=lambda queue: (queue.broker_name, queue.queue_id))
@@ -277,18 +277,18 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         """
         check_group(group)
         try:
-            route = await self._calls.route(RETRY_PREFIX + group)
+            route = await self._calls.query_route(RETRY_PREFIX + group)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise ClientError(f"group {group} is not known") from None
             raise
-        queues, tps, popped = await self._calls.progress(group, route, topic)
+        queues, tps, popped = await self._calls.query_progress(group, route, topic)
         if not queues:
             raise ClientError(f"group {group} has not consumed anything yet")
         if with_clients:
-            holders = await self._calls.holders(group, route)
+            holders = await self._calls.query_holders(group, route)
             queues = [
-                replace(queue, client_address=holders.get(_queue(queue), "")) for queue in queues
+                replace(queue, client_address=holders.get(_queue_of(queue), "")) for queue in queues
             ]
         return ConsumerProgress(
             group,
@@ -303,14 +303,14 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         """consumerProgress without -g: a line for each group, the largest `diff_total` first, then
         by name; figures of nodes that do not answer are 0."""
 
-        async def line(group: str) -> GroupProgress:
+        async def query_line(group: str) -> GroupProgress:
             try:
-                route = await self._calls.route(RETRY_PREFIX + group)
-                queues, tps, _ = await self._calls.progress(group, route, None)
+                route = await self._calls.query_route(RETRY_PREFIX + group)
+                queues, tps, _ = await self._calls.query_progress(group, route, None)
             except RESPONSES:
                 queues, tps, route = [], 0.0, TopicRouteData()
             try:
-                members = await self._calls.connections(group, route)
+                members = await self._calls.query_members(group, route)
             except RESPONSES:
                 diff = sum(queue.diff for queue in queues)
                 return GroupProgress(group, 0, "", "", "", tps, diff, *time_behind(queues))
@@ -326,17 +326,17 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
                 *time_behind(queues),
             )
 
-        groups = await self._calls.groups(await self._calls.topic_names())
-        lines = await gather(line(group) for group in groups)
+        groups = await self._calls.find_groups(await self._calls.topic_names())
+        lines = await await_all(query_line(group) for group in groups)
         return sorted(lines, key=lambda found: (-found.diff_total, found.group))
 
     async def query_message_by_id(self, topic: str, message_id: str) -> FoundMessage:
         """queryMsgById: by offset message id (`topic` does not matter then), else by unique key in
         `topic`; ClientError if not found."""
-        message = await self._calls.view(message_id)
+        message = await self._calls.query_message(message_id)
         if message is None:
             return await self.query_message_by_unique_key(topic, message_id)
-        return FoundMessage(message, await self._calls.tracks(message))
+        return FoundMessage(message, await self._calls.track_groups(message))
 
     async def query_message_by_key(
         self,
@@ -368,7 +368,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         )
         for message in await self._calls.query(topic, header):
             if message.properties.get(UNIQ_KEY) == unique_key and message.stored_topic == topic:
-                return FoundMessage(message, await self._calls.tracks(message))
+                return FoundMessage(message, await self._calls.track_groups(message))
         raise ClientError(f"no message {unique_key} in topic {topic}")
 
     async def query_message_trace(
@@ -395,8 +395,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[BrokerStatus]:
         """brokerStatus of an address, or of every broker of a cluster, sorted by address."""
-        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
-        tables = await gather(self._calls.runtime(address) for address in addresses)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=False)
+        tables = await await_all(self._calls.query_runtime(address) for address in addresses)
         return [BrokerStatus(*pair) for pair in zip(addresses, tables, strict=True)]
 
     async def delete_expired_commit_log(
@@ -404,9 +404,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     ) -> list[str]:
         """deleteExpiredCommitLog at an address, or at every broker of a cluster: log files older
         than fileReservedTime are deleted now. Returns the addresses that received the request."""
-        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=False)
         code = RequestCode.DELETE_EXPIRED_COMMITLOG
-        await gather(self._calls.ask(address, code) for address in addresses)
+        await await_all(self._calls.ask(address, code) for address in addresses)
         return addresses
 
     async def add_broker(self, container: str, config_path: str) -> None:
@@ -432,9 +432,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[HaStatus]:
         """haStatus of an address, or of every master of a cluster, sorted by address."""
-        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=True)
         code = RequestCode.GET_BROKER_HA_STATUS
-        bodies = await gather(self._calls.ask(address, code) for address in addresses)
+        bodies = await await_all(self._calls.ask(address, code) for address in addresses)
         return [admin_parse.ha_status(*pair) for pair in zip(addresses, bodies, strict=True)]
 
     async def broker_epochs(
@@ -445,9 +445,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         if broker_name is not None and cluster is None:
             addresses = await self._calls.replicas_of(broker_name)
         else:
-            addresses = await self._calls.brokers(broker_name, cluster, masters_only=False)
+            addresses = await self._calls.broker_addresses(broker_name, cluster, masters_only=False)
         code = RequestCode.GET_BROKER_EPOCH_CACHE
-        bodies = await gather(self._calls.ask(address, code) for address in addresses)
+        bodies = await await_all(self._calls.ask(address, code) for address in addresses)
         return [admin_parse.broker_epochs(*pair) for pair in zip(addresses, bodies, strict=True)]
 
     def controllers(self, addresses: Sequence[str]) -> ControllerAdmin:
@@ -507,7 +507,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         )
         if retry_policy is not None:
             config.group_retry_policy = dict(retry_policy)
-        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=True)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         for address in addresses:
             await self._calls.ask(address, code, body=config.encode())
@@ -540,10 +540,10 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
             body["rebalance"] = rebalance
         if strategy is not None:
             body["strategyName"] = strategy
-        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=True)
         for address in addresses:
             code = RequestCode.SET_MESSAGE_REQUEST_MODE
-            await self._calls.ask(address, code, body=dump(body))
+            await self._calls.ask(address, code, body=encode_json(body))
         return ConsumeMode(group, topic, addresses, body)
 
     async def reset_offset_by_time(
@@ -567,7 +567,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         check_group(group)
         header = ResetOffsetRequest(topic, group, timestamp_ms, force, queue_id, queue_offset)
         addresses = (
-            [broker] if broker is not None else group_addresses(await self._calls.route(topic))
+            [broker]
+            if broker is not None
+            else group_addresses(await self._calls.query_route(topic))
         )
         offsets: dict[MessageQueue, int] = {}
         for address in addresses:
@@ -581,6 +583,6 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         return ResetOffsets(group, topic, timestamp_ms, queues)
 
 
-def _queue(progress: QueueProgress) -> MessageQueue:
+def _queue_of(progress: QueueProgress) -> MessageQueue:
     """Return the queue of a group's progress."""
     return MessageQueue(progress.topic, progress.broker_name, progress.queue_id)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from turbopump.net.client.admin.calls import gather
+from turbopump.net.client.admin.calls import await_all
 from turbopump.net.client.admin.results import (
     CleanedBroker,
     ControllerMetadata,
@@ -134,7 +134,7 @@ class ControllerAdmin:
     async def config(self) -> list[NodeProperties]:
         """getControllerConfig of each of `addresses`, in their order; the first failure is
         raised."""
-        return await gather(self._config_of(address) for address in self.addresses)
+        return await await_all(self._config_of(address) for address in self.addresses)
 
     async def update_config(self, key: str, value: str) -> UpdatedControllerConfig:
         """updateControllerConfig at each of `addresses`, one after the other; at an error the
@@ -205,12 +205,12 @@ def _sync_state(name: str, info: ReplicasInfo) -> SyncStateLine:
         info.master_address or "",
         info.master_epoch,
         info.set_epoch,
-        [_replica(each) for each in info.in_sync],
-        [_replica(each) for each in info.not_in_sync],
+        [_replica_line(each) for each in info.in_sync],
+        [_replica_line(each) for each in info.not_in_sync],
     )
 
 
-def _replica(identity: ReplicaIdentity) -> ReplicaLine:
+def _replica_line(identity: ReplicaIdentity) -> ReplicaLine:
     return ReplicaLine(
         identity.broker_name, identity.broker_id, identity.broker_address, identity.alive
     )
@@ -223,7 +223,7 @@ def _checked_addresses(addresses: Sequence[str]) -> list[str]:
         raise InvalidArgument("at least one controller address is needed")
     for address in addresses:
         try:
-            hosts.split(address)
+            hosts.split_host_port(address)
         except ValueError as error:
             raise InvalidArgument(f"controller address: {error}") from None
     return list(addresses)

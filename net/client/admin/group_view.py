@@ -180,7 +180,7 @@ def leader_of(controllers: Sequence[ControllerView]) -> ControllerView | None:
     return max(leaders, key=lambda each: each.term or 0, default=None)
 
 
-def changes(before: Sample, after: Sample) -> list[Change]:
+def find_changes(before: Sample, after: Sample) -> list[Change]:
     """The differences of `after` from `before`: of the controllers, then of each group (master,
     SyncStateSet, brokers). A group that vanished is no difference."""
     found = [*_controller_changes(before, after)]

@@ -1,7 +1,7 @@
 """Samples broker groups periodically: name server, controllers and every broker.
 
 Owns the choice of the nodes to ask and the memory between samples. It must never compare (that is
-group_view.changes) or print.
+group_view.find_changes) or print.
 
 Tests: tests/unit/net/client/admin/test_group_view.py
 """
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, await_all
 from turbopump.net.client.admin.controller import ControllerAdmin, properties_of
 from turbopump.net.client.admin.group_view import (
     ACTING,
@@ -148,20 +148,20 @@ class GroupWatch:
         self._errors = []
         at_ms, self._asked_at_ms = self._instance.now_ms(), self._instance.steady_ms()
         await self._find_nodes()
-        controllers = await self._controllers()
+        controllers = await self._query_controllers()
         await self._ask_leader(controllers)
         names = sorted(self._info.broker_addr_table.keys() | self._states.keys())
         shown = [name for name in names if self._broker_name in (None, name)]
-        groups = await gather(self._group(name) for name in shown)
-        controllers = [replace(each, age_ms=self._age(each)) for each in controllers]
-        groups = [self._aged(group) for group in groups]
+        groups = await await_all(self._query_group(name) for name in shown)
+        controllers = [replace(each, age_ms=self._age_ms(each)) for each in controllers]
+        groups = [self._with_ages(group) for group in groups]
         shown_now = {each.address for each in controllers}
         shown_now |= {broker.address for group in groups for broker in group.brokers}
         for stale in self._answered_at_ms.keys() - shown_now:
             del self._answered_at_ms[stale]
         return Sample(at_ms, controllers, groups, self._errors)
 
-    def _age(self, view: ControllerView | BrokerView) -> int | None:
+    def _age_ms(self, view: ControllerView | BrokerView) -> int | None:
         """Return the time in ms since the node's last answer; None if it never answered. An
         answer in this sample is noted as 0."""
         if not view.error:
@@ -169,10 +169,10 @@ class GroupWatch:
         last = self._answered_at_ms.get(view.address)
         return None if last is None else self._asked_at_ms - last
 
-    def _aged(self, group: GroupView) -> GroupView:
+    def _with_ages(self, group: GroupView) -> GroupView:
         """Return a copy of the group's view with the ages of its facts, in ms."""
         told_at_ms = self._states_at_ms if group.broker_name in self._states else self._info_at_ms
-        brokers = [replace(each, age_ms=self._age(each)) for each in group.brokers]
+        brokers = [replace(each, age_ms=self._age_ms(each)) for each in group.brokers]
         return replace(group, brokers=brokers, age_ms=self._asked_at_ms - told_at_ms)
 
     async def _find_nodes(self) -> None:
@@ -195,12 +195,12 @@ class GroupWatch:
                 self._given = [part.strip() for part in named.split(";") if part.strip()]
                 return
 
-    async def _controllers(self) -> list[ControllerView]:
+    async def _query_controllers(self) -> list[ControllerView]:
         """Return the views of all controllers, asked at the same time."""
         if not self._given:
             return []
         peers = self._peers or await self._find_peers()
-        views = await gather(self._controller(*peer) for peer in sorted(peers.items()))
+        views = await await_all(self._query_controller(*peer) for peer in sorted(peers.items()))
         if all(view.error for view in views):
             self._peers = {}  # the next sample begins with the given controllers again
         return views
@@ -215,7 +215,7 @@ class GroupWatch:
             self._peers = {}
         return self._peers or {self._names.get(each, each): each for each in self._given}
 
-    async def _controller(self, number: str, address: str) -> ControllerView:
+    async def _query_controller(self, number: str, address: str) -> ControllerView:
         """Ask a controller for its view; if it does not answer, the view has an error."""
         try:
             metadata = await ControllerAdmin(self._client, [address]).metadata()
@@ -245,19 +245,19 @@ class GroupWatch:
         self._states = {state.broker_name: state for state in states}
         self._states_at_ms = self._asked_at_ms
 
-    async def _group(self, name: str) -> GroupView:
+    async def _query_group(self, name: str) -> GroupView:
         """Ask the brokers of a group and return the group's view."""
         state = self._states.get(name)
         data = self._info.broker_addr_table.get(name) or BrokerData("", name)
-        replicas = _replicas(data, state)
-        tables = await gather(self._table(each.address, state) for each in replicas)
+        replicas = _read_replicas(data, state)
+        tables = await await_all(self._query_runtime(each.address, state) for each in replicas)
         return read_group(data, state, list(zip(replicas, tables, strict=True)))
 
-    async def _table(self, address: str, state: SyncStateLine | None) -> Table:
+    async def _query_runtime(self, address: str, state: SyncStateLine | None) -> Table:
         """Return a broker's runtime table, with the newest epoch if there is a controller; the
         reason as text if it does not answer."""
         try:
-            table = await self._calls.runtime(address)
+            table = await self._calls.query_runtime(address)
             if state is not None and EPOCH not in table:  # RocketMQ: only in its epochs
                 body = await self._calls.ask(address, RequestCode.GET_BROKER_EPOCH_CACHE)
                 epochs = admin_parse.broker_epochs(address, body).epochs
@@ -298,13 +298,13 @@ def read_group(
         None if state is None else state.set_epoch,
         members,
         brokers,
-        lags=_lags(serves),
-        pops=_pops(serves),
-        waiting=_waiting(serves),
+        lags=_read_lags(serves),
+        pops=_read_pops(serves),
+        waiting=_read_waiting(serves),
     )
 
 
-def _waiting(master: Mapping[str, str]) -> WaitingView:
+def _read_waiting(master: Mapping[str, str]) -> WaitingView:
     """Timers and transactions in a master's runtime table."""
     numbers = {
         key: int(text)
@@ -323,7 +323,7 @@ def _waiting(master: Mapping[str, str]) -> WaitingView:
     )
 
 
-def _lags(master: Mapping[str, str]) -> list[LagView]:
+def _read_lags(master: Mapping[str, str]) -> list[LagView]:
     """The consumer groups with the largest lags at a master; it reports no others."""
     found = []
     for key, text in master.items():
@@ -337,7 +337,7 @@ def _lags(master: Mapping[str, str]) -> list[LagView]:
     return sorted(found, key=lambda lag: (-lag.messages, lag.consumer_group, lag.topic))
 
 
-def _pops(master: Mapping[str, str]) -> list[PopView]:
+def _read_pops(master: Mapping[str, str]) -> list[PopView]:
     """The consumer groups that pop at a master."""
     found = []
     late = master.get("popReviveBehind", "")
@@ -351,7 +351,7 @@ def _pops(master: Mapping[str, str]) -> list[PopView]:
     return sorted(found, key=lambda pop: (-pop.in_flight, pop.consumer_group))
 
 
-def _replicas(data: BrokerData, state: SyncStateLine | None) -> list[ReplicaLine]:
+def _read_replicas(data: BrokerData, state: SyncStateLine | None) -> list[ReplicaLine]:
     """The replicas of a group, by id. The name server gives every master the id 0; the controller's
     ids are permanent."""
     found: dict[int, ReplicaLine] = {}
@@ -379,11 +379,11 @@ def _broker_view(
     if isinstance(found, str):
         return BrokerView(who.broker_id, who.address, alive=alive, in_sync=in_sync, error=found)
     line = admin_parse.broker_line("", who.broker_name, who.broker_id, who.address, found, 0)
-    lag, lag_ms = (None, None) if is_master else _lag(who.broker_id, found, master)
+    lag, lag_ms = (None, None) if is_master else _read_lag(who.broker_id, found, master)
     return BrokerView(
         who.broker_id,
         who.address,
-        _role(found, is_master),
+        _read_role(found, is_master),
         alive,
         in_sync,
         _number_or_none(found.get(EPOCH)),
@@ -398,7 +398,7 @@ def _broker_view(
     )
 
 
-def _role(found: Mapping[str, str], is_master: bool) -> str:
+def _read_role(found: Mapping[str, str], is_master: bool) -> str:
     """A broker's role. Turbopump's brokers report it, and a joining broker has no role yet; for
     RocketMQ's it follows from the master's id."""
     if ACTING_SINCE in found:
@@ -445,7 +445,7 @@ def _escape_texts(found: Mapping[str, str]) -> list[str]:
     return [*escaped, f"cannot send what is due: {waits}"] if waits else escaped
 
 
-def _lag(
+def _read_lag(
     broker_id: int, found: Mapping[str, str], master: Mapping[str, str]
 ) -> tuple[int | None, int | None]:
     """Return (bytes, milliseconds) of a replica's lag: as the master counts them, else by the

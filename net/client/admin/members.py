@@ -8,7 +8,7 @@ Tests: tests/integration/cli/test_container.py, tests/integration/cli/test_admin
 """
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, group_addresses
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, await_all, group_addresses
 from turbopump.net.client.admin.results import (
     ConsumerClients,
     MemberStatus,
@@ -16,7 +16,7 @@ from turbopump.net.client.admin.results import (
 )
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.sending import check_group
-from turbopump.net.wire.bodies import as_object, load_object, table
+from turbopump.net.wire.bodies import as_object, load_object, read_table
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.admin import CloneGroupOffsetRequest, DeleteSubscriptionGroupRequest
 from turbopump.net.wire.headers.clients import (
@@ -60,7 +60,7 @@ class GroupCommands:
         check_group(group)
         failure: BrokerError | None = None
         clients = {}
-        for address in group_addresses(await self._calls.route(topic)):
+        for address in group_addresses(await self._calls.query_route(topic)):
             header = GetProducerConnectionListRequest(group)
             code = RequestCode.GET_PRODUCER_CONNECTION_LIST
             try:
@@ -68,7 +68,7 @@ class GroupCommands:
             except BrokerError as error:
                 failure = error
                 continue
-            clients.update({one.client_id: one for one in admin_parse.clients(body)})
+            clients.update({one.client_id: one for one in admin_parse.read_clients(body)})
         if not clients and failure is not None:
             raise failure
         return ProducerClients(group, topic, [clients[key] for key in sorted(clients)])
@@ -80,7 +80,7 @@ class GroupCommands:
         `client_id`, sorted by client id; a member that does not answer has an `error`. ClientError
         for an unknown group or member, BrokerError 206 if the group has no member."""
         route = await self._route_of(group)
-        members = await self._calls.connections(group, route)
+        members = await self._calls.query_members(group, route)
         ids = [one for one in members.client_ids if client_id in (None, one)]
         if not ids:
             raise ClientError(f"group {group} has no member {client_id}")
@@ -93,7 +93,9 @@ class GroupCommands:
                 try:
                     code = RequestCode.GET_CONSUMER_RUNNING_INFO
                     info = load_object(await self._calls.ask(address, code, header))
-                    queues = sorted(map(MessageQueue.from_key, table(info, "mqTable", as_object)))
+                    queues = sorted(
+                        map(MessageQueue.from_key, read_table(info, "mqTable", as_object))
+                    )
                 except RESPONSES as error:
                     failure = error
                     continue
@@ -101,7 +103,7 @@ class GroupCommands:
                 return MemberStatus(member, names, info)
             return MemberStatus(member, [], {}, str(failure))
 
-        return await gather(status(member) for member in sorted(ids))
+        return await await_all(status(member) for member in sorted(ids))
 
     async def delete_subscription_group(
         self,
@@ -115,7 +117,7 @@ class GroupCommands:
         `clean_offset` removes the group's offsets, too. Returns the addresses that deleted it; at
         an error the earlier brokers have."""
         check_group(group)
-        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=True)
         header = DeleteSubscriptionGroupRequest(group, clean_offset)
         for address in addresses:
             await self._calls.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
@@ -129,7 +131,7 @@ class GroupCommands:
         be online. Returns the addresses that accepted the request."""
         check_group(source)
         check_group(target)
-        addresses = group_addresses(await self._calls.route(topic))
+        addresses = group_addresses(await self._calls.query_route(topic))
         header = CloneGroupOffsetRequest(source, target, topic, offline)
         for address in addresses:
             await self._calls.ask(address, RequestCode.CLONE_GROUP_OFFSET, header)
@@ -139,7 +141,7 @@ class GroupCommands:
         """Return the route of the group's retry topic. Raises ClientError for an unknown group."""
         check_group(group)
         try:
-            return await self._calls.route(RETRY_PREFIX + group)
+            return await self._calls.query_route(RETRY_PREFIX + group)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise ClientError(f"group {group} is not known") from None

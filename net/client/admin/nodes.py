@@ -9,7 +9,7 @@ Tests: tests/unit/cli/admin/test_more_commands.py, tests/integration/cli/test_no
 """
 
 from turbopump.net.client.admin import parse as admin_parse
-from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, gather, group_addresses
+from turbopump.net.client.admin.calls import RESPONSES, AdminCalls, await_all, group_addresses
 from turbopump.net.client.admin.controller import properties_of
 from turbopump.net.client.admin.results import (
     ChangedConfig,
@@ -48,28 +48,28 @@ class NodeCommands:
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[NodeProperties]:
         """getBrokerConfig of an address, or of every broker of a cluster, sorted by address."""
-        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=False)
         code = RequestCode.GET_BROKER_CONFIG
-        return await gather(self._config(address, code) for address in addresses)
+        return await await_all(self._query_config(address, code) for address in addresses)
 
     async def update_broker_config(
         self, key: str, value: str, *, broker: str | None = None, cluster: str | None = None
     ) -> ChangedConfig:
         """updateBrokerConfig at an address, or at every broker of a cluster, one after the other;
         at an error the earlier brokers are changed. ClientError for an empty key."""
-        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
-        return await self._change(addresses, RequestCode.UPDATE_BROKER_CONFIG, key, value)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=False)
+        return await self._change_property(addresses, RequestCode.UPDATE_BROKER_CONFIG, key, value)
 
     async def namesrv_config(self) -> list[NodeProperties]:
         """getNamesrvConfig of each name server, sorted by address."""
         addresses, code = sorted(self._instance.namesrv), RequestCode.GET_NAMESRV_CONFIG
-        return await gather(self._config(address, code) for address in addresses)
+        return await await_all(self._query_config(address, code) for address in addresses)
 
     async def update_namesrv_config(self, key: str, value: str) -> ChangedConfig:
         """updateNamesrvConfig at each name server, one after the other; at an error the earlier
         servers are changed. ClientError for an empty key."""
         addresses = sorted(self._instance.namesrv)
-        return await self._change(addresses, RequestCode.UPDATE_NAMESRV_CONFIG, key, value)
+        return await self._change_property(addresses, RequestCode.UPDATE_NAMESRV_CONFIG, key, value)
 
     async def wipe_write_perm(self, broker_name: str) -> WritePerm:
         """wipeWritePerm: at each name server, no topic of the broker may be written any longer,
@@ -100,9 +100,9 @@ class NodeCommands:
         """cleanUnusedTopic at an address, or at every broker of a cluster: the queue files of
         topics that no longer exist are removed. Returns the addresses, sorted, which accepted the
         request."""
-        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=False)
         code = RequestCode.CLEAN_UNUSED_TOPIC
-        await gather(self._calls.ask(address, code) for address in addresses)
+        await await_all(self._calls.ask(address, code) for address in addresses)
         return addresses
 
     async def clean_expired_queues(
@@ -110,15 +110,15 @@ class NodeCommands:
     ) -> list[str]:
         """cleanExpiredCQ at an address, or at every broker of a cluster: queue files whose messages
         have left the log are removed. Returns the addresses, sorted, which accepted the request."""
-        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        addresses = await self._calls.broker_addresses(broker, cluster, masters_only=False)
         code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
-        await gather(self._calls.ask(address, code) for address in addresses)
+        await await_all(self._calls.ask(address, code) for address in addresses)
         return addresses
 
     async def topic_clusters(self, topic: str) -> list[str]:
         """topicClusterList: the clusters whose brokers have the topic, sorted; BrokerError 17 if no
         broker has it."""
-        route = await self._calls.route(topic)
+        route = await self._calls.query_route(topic)
         return sorted({broker.cluster for broker in route.broker_datas})
 
     async def stats_all(self, topic: str | None = None) -> list[TopicTraffic]:
@@ -126,15 +126,17 @@ class NodeCommands:
         by topic and group; retry topics and dead letters are left out."""
         names = [topic] if topic is not None else await self._calls.topic_names()
         wanted = [name for name in names if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
-        lines = await gather(self._traffic(name, must_answer=topic is not None) for name in wanted)
+        lines = await await_all(
+            self._query_traffic(name, must_answer=topic is not None) for name in wanted
+        )
         return [line for of_topic in lines for line in of_topic]
 
-    async def _traffic(self, topic: str, *, must_answer: bool) -> list[TopicTraffic]:
+    async def _query_traffic(self, topic: str, *, must_answer: bool) -> list[TopicTraffic]:
         """Return the lines of a topic, one for each group. If a broker does not answer, or the
         topic was deleted after the listing, the result is empty, unless `must_answer`: the error
         is raised then."""
         try:
-            route = await self._calls.route(topic)
+            route = await self._calls.query_route(topic)
             groups = await self._calls.groups_of(topic, route)
         except RESPONSES:
             if must_answer:
@@ -144,7 +146,7 @@ class NodeCommands:
         lines = []
         for group in groups:
             try:
-                queues, _, _ = await self._calls.progress(group, route, topic)
+                queues, _, _ = await self._calls.query_progress(group, route, topic)
             except RESPONSES:
                 queues = []
             out_tps, out_count = await self._rate_and_count(
@@ -173,11 +175,11 @@ class NodeCommands:
             tps, count = tps + found[0], count + found[1]
         return tps, count
 
-    async def _config(self, address: str, code: RequestCode) -> NodeProperties:
+    async def _query_config(self, address: str, code: RequestCode) -> NodeProperties:
         """Return the configuration of the node at `address` by the request `code`."""
         return NodeProperties(address, properties_of(await self._instance.ask(address, code)))
 
-    async def _change(
+    async def _change_property(
         self, addresses: list[str], code: RequestCode, key: str, value: str
     ) -> ChangedConfig:
         """Change a property at each address, one after the other, by the request `code`. Raises

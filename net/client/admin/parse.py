@@ -23,12 +23,12 @@ from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.wire.bodies import (
     as_object,
     as_text,
-    flag,
-    items,
     load_object,
-    number,
-    table,
-    text,
+    read_flag,
+    read_int64,
+    read_list,
+    read_table,
+    read_text,
 )
 from turbopump.net.wire.heartbeat import BROADCASTING, CONSUME_ACTIVELY
 from turbopump.net.wire.queues import MessageQueue
@@ -57,7 +57,7 @@ def version_name(ordinal: int) -> str:
 
 def runtime_table(body: bytes) -> dict[str, str]:
     """The table of GET_BROKER_RUNTIME_INFO, sorted by key; raises BadBody."""
-    return dict(sorted(table(load_object(body), "table", as_text).items()))
+    return dict(sorted(read_table(load_object(body), "table", as_text).items()))
 
 
 def broker_line(
@@ -70,10 +70,10 @@ def broker_line(
 ) -> BrokerLine:
     """The figures of clusterList out of a runtime table `info`; figures that cannot be read are 0.
     `now_ms` (epoch milliseconds) is the time from which `hours` count."""
-    earliest_ms = _int(info, "earliestMessageTimeStamp")
+    earliest_ms = _read_int(info, "earliestMessageTimeStamp")
     put_morning, get_morning = (
-        _int(info, "msgPutTotalTodayMorning"),
-        _int(info, "msgGetTotalTodayMorning"),
+        _read_int(info, "msgPutTotalTodayMorning"),
+        _read_int(info, "msgGetTotalTodayMorning"),
     )
     return BrokerLine(
         cluster=cluster,
@@ -81,25 +81,25 @@ def broker_line(
         broker_id=broker_id,
         address=address,
         version=info.get("brokerVersionDesc", ""),
-        in_tps=_float(info, "putTps"),
-        out_tps=_float(info, "getTransferredTps"),
-        send_queue_size=_int(info, "sendThreadPoolQueueSize"),
-        send_queue_wait_ms=_int(info, "sendThreadPoolQueueHeadWaitTimeMills"),
-        pull_queue_size=_int(info, "pullThreadPoolQueueSize"),
-        pull_queue_wait_ms=_int(info, "pullThreadPoolQueueHeadWaitTimeMills"),
-        timer_read_behind=_int(info, "timerReadBehind"),
-        timer_offset_behind=_int(info, "timerOffsetBehind"),
-        timer_congest_num=_int(info, "timerCongestNum"),
-        timer_enqueue_tps=_float(info, "timerEnqueueTps"),
-        timer_dequeue_tps=_float(info, "timerDequeueTps"),
-        page_cache_wait_ms=_int(info, "pageCacheLockTimeMills"),
+        in_tps=_read_float(info, "putTps"),
+        out_tps=_read_float(info, "getTransferredTps"),
+        send_queue_size=_read_int(info, "sendThreadPoolQueueSize"),
+        send_queue_wait_ms=_read_int(info, "sendThreadPoolQueueHeadWaitTimeMills"),
+        pull_queue_size=_read_int(info, "pullThreadPoolQueueSize"),
+        pull_queue_wait_ms=_read_int(info, "pullThreadPoolQueueHeadWaitTimeMills"),
+        timer_read_behind=_read_int(info, "timerReadBehind"),
+        timer_offset_behind=_read_int(info, "timerOffsetBehind"),
+        timer_congest_num=_read_int(info, "timerCongestNum"),
+        timer_enqueue_tps=_read_float(info, "timerEnqueueTps"),
+        timer_dequeue_tps=_read_float(info, "timerDequeueTps"),
+        page_cache_wait_ms=_read_int(info, "pageCacheLockTimeMills"),
         hours=max(0, now_ms - earliest_ms) / HOUR_MS if earliest_ms > 0 else 0.0,
-        space=_float(info, "commitLogDiskRatio"),
+        space=_read_float(info, "commitLogDiskRatio"),
         active=info.get("brokerActive", "") == "true",
-        in_total_yesterday=put_morning - _int(info, "msgPutTotalYesterdayMorning"),
-        out_total_yesterday=get_morning - _int(info, "msgGetTotalYesterdayMorning"),
-        in_total_today=_int(info, "msgPutTotalTodayNow") - put_morning,
-        out_total_today=_int(info, "msgGetTotalTodayNow") - get_morning,
+        in_total_yesterday=put_morning - _read_int(info, "msgPutTotalYesterdayMorning"),
+        out_total_yesterday=get_morning - _read_int(info, "msgGetTotalYesterdayMorning"),
+        in_total_today=_read_int(info, "msgPutTotalTodayNow") - put_morning,
+        out_total_today=_read_int(info, "msgGetTotalTodayNow") - get_morning,
     )
 
 
@@ -111,13 +111,13 @@ def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
         QueueStatus(
             broker_name=queue.broker_name,
             queue_id=queue.queue_id,
-            min_queue_offset=number(value, "minOffset"),
-            max_queue_offset=number(value, "maxOffset"),
-            last_update_ms=number(value, "lastUpdateTimestamp"),
+            min_queue_offset=read_int64(value, "minOffset"),
+            max_queue_offset=read_int64(value, "maxOffset"),
+            last_update_ms=read_int64(value, "lastUpdateTimestamp"),
         )
         for queue, value in _sorted_queues(members, "offsetTable")
     ]
-    return queues, _tps(members, "topicPutTps")
+    return queues, _read_tps(members, "topicPutTps")
 
 
 def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
@@ -130,78 +130,78 @@ def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
             topic=queue.topic,
             broker_name=queue.broker_name,
             queue_id=queue.queue_id,
-            broker_offset=number(value, "brokerOffset"),
-            consumer_offset=number(value, "consumerOffset"),
-            pull_offset=number(value, "pullOffset"),
-            last_time_ms=number(value, "lastTimestamp"),
-            behind_ms=behind if (behind := number(value, "delayTime", -1)) >= 0 else None,
-            behind_known=flag(value, "delayTimeKnown"),
+            broker_offset=read_int64(value, "brokerOffset"),
+            consumer_offset=read_int64(value, "consumerOffset"),
+            pull_offset=read_int64(value, "pullOffset"),
+            last_time_ms=read_int64(value, "lastTimestamp"),
+            behind_ms=behind if (behind := read_int64(value, "delayTime", -1)) >= 0 else None,
+            behind_known=read_flag(value, "delayTimeKnown"),
         )
         for queue, value in _sorted_queues(members, "offsetTable")
     ]
-    in_flight = sum(number(popped, topic) for topic in popped)
-    return queues, _tps(members, "consumeTps"), in_flight
+    in_flight = sum(read_int64(popped, topic) for topic in popped)
+    return queues, _read_tps(members, "consumeTps"), in_flight
 
 
 def offset_table(body: bytes) -> dict[MessageQueue, int]:
     """Parse `{"offsetTable":{queue:offset}}` to queue offsets by queue; raises BadBody."""
     members = load_object(body)
     beans = as_object(members.get("offsetTable") or {})
-    return {MessageQueue.from_key(key): number(beans, key) for key in beans}
+    return {MessageQueue.from_key(key): read_int64(beans, key) for key in beans}
 
 
 def ha_status(address: str, body: bytes) -> HaStatus:
     """Parse the answer of GET_BROKER_HA_STATUS by the broker at `address`; raises BadBody."""
     members = load_object(body)
-    if flag(members, "master"):
+    if read_flag(members, "master"):
         return HaStatus(
             address,
             is_master=True,
-            log_end=number(members, "masterCommitLogMaxOffset"),
-            in_sync_replicas=number(members, "inSyncSlaveNums"),
-            replicas=items(members, "haConnectionInfo", _ha_replica),
+            log_end=read_int64(members, "masterCommitLogMaxOffset"),
+            in_sync_replicas=read_int64(members, "inSyncSlaveNums"),
+            replicas=read_list(members, "haConnectionInfo", _ha_replica),
         )
     client = as_object(members.get("haClientRuntimeInfo") or {})
     return HaStatus(
         address,
         is_master=False,
-        log_end=number(client, "maxOffset"),
-        master_address=text(client, "masterAddr"),
-        bytes_per_second=number(client, "transferredByteInSecond"),
-        last_read_ms=number(client, "lastReadTimestamp"),
-        last_write_ms=number(client, "lastWriteTimestamp"),
-        master_flushed=number(client, "masterFlushOffset"),
+        log_end=read_int64(client, "maxOffset"),
+        master_address=read_text(client, "masterAddr"),
+        bytes_per_second=read_int64(client, "transferredByteInSecond"),
+        last_read_ms=read_int64(client, "lastReadTimestamp"),
+        last_write_ms=read_int64(client, "lastWriteTimestamp"),
+        master_flushed=read_int64(client, "masterFlushOffset"),
     )
 
 
 def _ha_replica(value: object) -> HaReplica:
     members = as_object(value)
     return HaReplica(
-        address=text(members, "addr"),
-        acked=number(members, "slaveAckOffset"),
-        diff=number(members, "diff"),
-        bytes_per_second=number(members, "transferredByteInSecond"),
-        in_sync=flag(members, "inSync"),
-        next=number(members, "transferFromWhere"),
+        address=read_text(members, "addr"),
+        acked=read_int64(members, "slaveAckOffset"),
+        diff=read_int64(members, "diff"),
+        bytes_per_second=read_int64(members, "transferredByteInSecond"),
+        in_sync=read_flag(members, "inSync"),
+        next=read_int64(members, "transferFromWhere"),
     )
 
 
 def broker_epochs(address: str, body: bytes) -> BrokerEpochs:
     """Parse the answer of GET_BROKER_EPOCH_CACHE by the broker at `address`; raises BadBody."""
     members = load_object(body)
-    log_end = number(members, "maxOffset")
-    entries = items(members, "epochList", as_object)
+    log_end = read_int64(members, "maxOffset")
+    entries = read_list(members, "epochList", as_object)
     spans = [
-        EpochSpan(number(e, "epoch"), number(e, "startOffset"), number(e, "endOffset"))
+        EpochSpan(read_int64(e, "epoch"), read_int64(e, "startOffset"), read_int64(e, "endOffset"))
         for e in entries
     ]
     if spans:  # the last epoch is still open: its end is sent as the largest possible number
         spans[-1] = replace(spans[-1], end=log_end)
     return BrokerEpochs(
-        cluster=text(members, "clusterName"),
-        broker_name=text(members, "brokerName"),
+        cluster=read_text(members, "clusterName"),
+        broker_name=read_text(members, "brokerName"),
         address=address,
-        broker_id=number(members, "brokerId"),
+        broker_id=read_int64(members, "brokerId"),
         log_end=log_end,
         epochs=spans,
     )
@@ -225,13 +225,13 @@ class Connections:
     def decode(cls, body: bytes) -> "Connections":
         """Parse the answer's body; raises BadBody."""
         members = load_object(body)
-        connections = items(members, "connectionSet", as_object)
+        connections = read_list(members, "connectionSet", as_object)
         return cls(
-            [text(connection, "clientId") for connection in connections],
-            [number(connection, "version") for connection in connections],
-            text(members, "consumeType"),
-            text(members, "messageModel"),
-            table(members, "subscriptionTable", SubscriptionData.from_json),
+            [read_text(connection, "clientId") for connection in connections],
+            [read_int64(connection, "version") for connection in connections],
+            read_text(members, "consumeType"),
+            read_text(members, "messageModel"),
+            read_table(members, "subscriptionTable", SubscriptionData.from_json),
         )
 
 
@@ -258,17 +258,17 @@ def track_of(
     return MessageTrack(group, "CONSUMED")
 
 
-def clients(body: bytes) -> list[ClientConnection]:
+def read_clients(body: bytes) -> list[ClientConnection]:
     """The connections in an answer of GET_CONSUMER_CONNECTION_LIST or
     GET_PRODUCER_CONNECTION_LIST, sorted by client id; raises BadBody."""
     found = [
         ClientConnection(
-            text(one, "clientId"),
-            text(one, "clientAddr"),
-            text(one, "language"),
-            version_name(number(one, "version")),
+            read_text(one, "clientId"),
+            read_text(one, "clientAddr"),
+            read_text(one, "language"),
+            version_name(read_int64(one, "version")),
         )
-        for one in items(load_object(body), "connectionSet", as_object)
+        for one in read_list(load_object(body), "connectionSet", as_object)
     ]
     return sorted(found, key=lambda one: one.client_id)
 
@@ -277,14 +277,14 @@ def consumer_clients(group: str, body: bytes) -> ConsumerClients:
     """Parse the answer of GET_CONSUMER_CONNECTION_LIST, subscriptions sorted by topic; raises
     BadBody."""
     members = load_object(body)
-    subscriptions = table(members, "subscriptionTable", SubscriptionData.from_json)
+    subscriptions = read_table(members, "subscriptionTable", SubscriptionData.from_json)
     return ConsumerClients(
         group,
-        clients(body),
+        read_clients(body),
         {topic: data.sub_string for topic, data in sorted(subscriptions.items())},
-        text(members, "consumeType"),
-        text(members, "messageModel"),
-        text(members, "consumeFromWhere"),
+        read_text(members, "consumeType"),
+        read_text(members, "messageModel"),
+        read_text(members, "consumeFromWhere"),
     )
 
 
@@ -296,7 +296,9 @@ def stats_data(body: bytes) -> tuple[float, int]:
     minute, hour, day = (
         as_object(members.get(name) or {}) for name in ("statsMinute", "statsHour", "statsDay")
     )
-    return _tps(minute, "tps"), (number(day, "sum") or number(hour, "sum") or number(minute, "sum"))
+    return _read_tps(minute, "tps"), (
+        read_int64(day, "sum") or read_int64(hour, "sum") or read_int64(minute, "sum")
+    )
 
 
 def attributes_of(changes: str) -> dict[str, str]:
@@ -316,17 +318,17 @@ def order_text(known: str, changed: Mapping[str, int]) -> str:
 def _sorted_queues(members: dict[str, Any], name: str) -> list[tuple[MessageQueue, dict[str, Any]]]:
     """Return (queue, its object) for each entry of the table `name`, sorted by queue; raises
     BadBody."""
-    beans = table(members, name, as_object)
+    beans = read_table(members, name, as_object)
     return sorted((MessageQueue.from_key(key), value) for key, value in beans.items())
 
 
-def _tps(members: dict[str, Any], name: str) -> float:
+def _read_tps(members: dict[str, Any], name: str) -> float:
     """Return a rate in messages per second; 0 if it is missing."""
     value = members.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _int(info: Mapping[str, str], name: str) -> int:
+def _read_int(info: Mapping[str, str], name: str) -> int:
     """Return an entry of a runtime table as a number; 0 if it cannot be read."""
     try:
         return int(info.get(name, "0"))
@@ -334,7 +336,7 @@ def _int(info: Mapping[str, str], name: str) -> int:
         return 0
 
 
-def _float(info: Mapping[str, str], name: str) -> float:
+def _read_float(info: Mapping[str, str], name: str) -> float:
     """Return the first of several numbers in an entry, the rate over the shortest time; 0 if it
     cannot be read."""
     try:

@@ -85,14 +85,14 @@ class MessageCommands:
             subscription = parse_subscription(topic, expression)
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
-        route = await self._calls.route(topic)
+        route = await self._calls.query_route(topic)
         for queue, address in _queues(topic, route):
             at = await self._offset_at(queue, address, begin_ms)
             end = await self._max_offset(queue, address)
             if end_ms is not None:
                 end = min(end, await self._offset_at(queue, address, end_ms))
             while at < end:
-                found, following = await self._pull(queue, address, at, subscription)
+                found, following = await self._pull_messages(queue, address, at, subscription)
                 for message in found:
                     if message.queue_offset < end:
                         yield message
@@ -109,7 +109,7 @@ class MessageCommands:
         address = (await self._calls.replicas_of(broker_name))[0]
         subscription = parse_subscription(topic, ALL)
         at = QueueOffset(queue_offset)
-        found, _ = await self._pull(queue, address, at, subscription, count=1)
+        found, _ = await self._pull_messages(queue, address, at, subscription, count=1)
         for message in found:
             if message.queue_offset == queue_offset:
                 return message
@@ -130,7 +130,7 @@ class MessageCommands:
         check_group(group)
         dead_topic = f"{DLQ_PREFIX}{group}"
         try:
-            route = await self._calls.route(dead_topic)
+            route = await self._calls.query_route(dead_topic)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise ClientError(f"group {group} has no dead letters") from None
@@ -139,10 +139,10 @@ class MessageCommands:
         subscription = parse_subscription(dead_topic, ALL)
         sent = 0
         for queue, address in _queues(dead_topic, route):
-            at = await self._committed(group, queue, address)
+            at = await self._query_committed(group, queue, address)
             end = await self._max_offset(queue, address)
             while at < end:
-                found, following = await self._pull(queue, address, at, subscription)
+                found, following = await self._pull_messages(queue, address, at, subscription)
                 for message in found:
                     if sent == max_count and max_count:
                         return
@@ -187,7 +187,7 @@ class MessageCommands:
         await self._instance.ask(address, code, body=dead.body, fields=write_send(code, header))
         return ResentMessage(dead.message_id, origin or dead.topic, target)
 
-    async def _pull(
+    async def _pull_messages(
         self,
         queue: MessageQueue,
         address: str,
@@ -221,7 +221,7 @@ class MessageCommands:
             return [], following
         assert isinstance(response.body, bytes)
         received = received_each(response.body, queue.broker_name, "")
-        wanted = [one for one in received.messages if _wants(subscription, one)]
+        wanted = [one for one in received.messages if _has_wanted_tag(subscription, one)]
         return wanted, received.end or following
 
     async def _offset_at(
@@ -246,7 +246,7 @@ class MessageCommands:
         response = await self._instance.ask(address, RequestCode.GET_MAX_OFFSET, header)
         return QueueOffset(read_header(GetMaxOffsetResponse, response.fields).offset)
 
-    async def _committed(self, group: str, queue: MessageQueue, address: str) -> QueueOffset:
+    async def _query_committed(self, group: str, queue: MessageQueue, address: str) -> QueueOffset:
         """The queue offset up to which the dead letters of a queue were sent again."""
         least = await self._offset_at(queue, address, None)
         header = QueryConsumerOffsetRequest(
@@ -280,7 +280,7 @@ _READ: Final = {
 }
 
 
-def _wants(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
+def _has_wanted_tag(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
     """Whether the message has a wanted tag: brokers compare only the tags' hashes."""
     return subscription.sub_string == ALL or subscription.wants_tag(message.tags)
 

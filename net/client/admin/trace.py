@@ -97,7 +97,7 @@ def read_trace(text: str) -> Iterator[TraceRecord]:
         form = _FORMS.get(kind)
         if form is not None:
             try:
-                yield _record(kind, form, _Fields(rest))
+                yield _make_record(kind, form, _Fields(rest))
             except ValueError:
                 continue
 
@@ -116,24 +116,24 @@ class _Fields:
         found = self._fields[number] if number < len(self._fields) else ""
         return "" if found == "null" else found
 
-    def whole(self, number: int) -> int | None:
+    def int_field(self, number: int) -> int | None:
         """The field as an integer; None if it is empty. Raises ValueError."""
         found = self.text(number)
         return int(found[:20]) if found else None
 
-    def flag(self, number: int) -> bool:
+    def bool_field(self, number: int) -> bool:
         """Return whether the field is `true`."""
         return self.text(number).lower() == "true"
 
     def one_of(self, number: int, names: tuple[str, ...]) -> str:
         """Return the name at the index that the field has; "" if it has none."""
-        at = self.whole(number)
+        at = self.int_field(number)
         return names[at] if at is not None and 0 <= at < len(names) else ""
 
 
 _PARSERS: Final[Mapping[str, Callable[[_Fields, int], Any]]] = {
-    **dict.fromkeys(("timestamp_ms", "body_size", "cost_ms", "retry_times"), _Fields.whole),
-    **dict.fromkeys(("is_success", "from_check"), _Fields.flag),
+    **dict.fromkeys(("timestamp_ms", "body_size", "cost_ms", "retry_times"), _Fields.int_field),
+    **dict.fromkeys(("is_success", "from_check"), _Fields.bool_field),
     "message_type": partial(_Fields.one_of, names=_MESSAGE_TYPES),
     "outcome": partial(_Fields.one_of, names=_OUTCOMES),
 }
@@ -185,7 +185,7 @@ _OLD_PUB_FIELDS: Final = 12
 _ORDER: Final = {kind: place for place, kind in enumerate(_FORMS)}
 
 
-def _record(kind: str, form: tuple[str, ...], fields: _Fields) -> TraceRecord:
+def _make_record(kind: str, form: tuple[str, ...], fields: _Fields) -> TraceRecord:
     """Return the record of this kind, whose fields are in the order of `form`."""
     if kind == "Pub" and len(fields) == _OLD_PUB_FIELDS:
         form = tuple(name for name in form if name != "offset_message_id")

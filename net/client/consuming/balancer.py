@@ -17,11 +17,11 @@ from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.queue_runner import QueueRunner
 from turbopump.net.client.consuming.subscribing import MissingTopics
 from turbopump.net.client.errors import BrokerError, ClientError
-from turbopump.net.client.rebalance import changes
+from turbopump.net.client.rebalance import queue_changes
 from turbopump.net.client.routes import TopicRoute
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.wire.bodies import as_text, items, load_object
+from turbopump.net.wire.bodies import as_text, load_object, read_list
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.clients import GetConsumerListByGroupRequest
 from turbopump.net.wire.queues import MessageQueue
@@ -73,17 +73,17 @@ class Balancer:
         are being given up."""
         return sorted(queue for queue in self._runners if queue not in self._releasing)
 
-    def wake(self) -> None:
+    def rebalance_soon(self) -> None:
         """Have `run` rebalance without waiting for the next interval; returns at once."""
         self._wanted.set()
 
     async def run(self) -> None:
         """Rebalance until cancelled: immediately at first, then every `rebalance_ms` or after
-        `wake`, and sooner while a rebalance is incomplete."""
+        `rebalance_soon`, and sooner while a rebalance is incomplete."""
         unbalanced_ms = UNBALANCED_FIRST_MS
         while True:
             self._wanted.clear()
-            if await self.rebalance():
+            if await self.rebalance_topics():
                 wait_ms, unbalanced_ms = self._membership.options.rebalance_ms, UNBALANCED_FIRST_MS
             else:
                 wait_ms, unbalanced_ms = unbalanced_ms, min(2 * unbalanced_ms, UNBALANCED_MS)
@@ -93,7 +93,7 @@ class Balancer:
             except TimeoutError:
                 pass
 
-    async def rebalance(self) -> bool:
+    async def rebalance_topics(self) -> bool:
         """Compute the shares of all subscribed topics, start the queues gained, and give up the
         others in the background; failures are logged.
 
@@ -104,7 +104,7 @@ class Balancer:
         balanced = True
         for topic in topics:
             try:
-                balanced &= await self._rebalance(topic)
+                balanced &= await self._rebalance_topic(topic)
             except (ClientError, RemotingError, ValueError) as error:
                 self._failures += 1
                 if self._failures % LOG_EVERY == 1:
@@ -114,10 +114,10 @@ class Balancer:
             self._failures = 0
         removed = [queue for queue in self.queues if queue.topic not in topics]
         for queue in removed:
-            self._give_up(queue)
+            self._release_queue(queue)
         return balanced
 
-    async def keep_locks(self) -> None:
+    async def renew_locks_forever(self) -> None:
         """Renew the locks until cancelled: immediately, then every RENEW_MS, or RENEW_AGAIN_MS
         after a broker did not answer."""
         while True:
@@ -131,57 +131,59 @@ class Balancer:
         """
         queues = self.queues
         asked_ms = self._membership.instance.steady_ms()
-        granted, refused = await self._locks.lock(queues)
+        granted, refused = await self._locks.lock_queues(queues)
         for queue in granted:
             runner = self._runners.get(queue)
             if runner is not None:
-                runner.locked(asked_ms + LIVE_MS)
+                runner.set_locked(asked_ms + LIVE_MS)
         for queue in refused & set(self.queues):
             logger.warning("the lock of %s went to another member", queue)
-            self._give_up(queue)
+            self._release_queue(queue)
         if refused:
-            self.wake()
+            self.rebalance_soon()
         return len(granted) + len(refused) == len(queues)
 
-    async def ready(self, timeout_ms: int) -> None:
+    async def wait_until_ready(self, timeout_ms: int) -> None:
         """Wait until the start offset of every queue is known; after `timeout_ms` log a warning and
         return."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await asyncio.gather(*(runner.ready() for runner in self._runners.values()))
+                await asyncio.gather(
+                    *(runner.wait_until_ready() for runner in self._runners.values())
+                )
         except TimeoutError:
             logger.warning("the start offset of some queues is not known yet")
 
-    def restart(self, queue: MessageQueue, queue_offset: QueueOffset) -> None:
+    def restart_queue(self, queue: MessageQueue, queue_offset: QueueOffset) -> None:
         """Give up a queue, commit `queue_offset` and take the queue again from there, all in the
         background (RESET_CONSUMER_CLIENT_OFFSET). A queue that is not consumed is ignored."""
         if queue in self._runners and queue not in self._releasing:
-            self._give_up(queue, move_to=queue_offset)
+            self._release_queue(queue, move_to=queue_offset)
 
     async def close(self, timeout_ms: int) -> None:
         """Stop pulling, wait up to `timeout_ms` for messages in flight, commit the offsets, unlock,
         and forget the queues; the brokers' answers are awaited, failures are logged."""
         for runner in self._runners.values():
-            runner.process.retire()
+            runner.process.forget_waiting()
             if runner.task is not None:
                 runner.task.cancel()
         busy = [runner for runner in self._runners.values() if runner.process.in_flight]
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await asyncio.gather(*(runner.drained() for runner in busy))
+                await asyncio.gather(*(runner.wait_until_drained() for runner in busy))
         except TimeoutError:
             logger.info(
                 "%d queues have messages without an outcome, which are delivered again", len(busy)
             )
-        await self._membership.persist(confirmed=True)
+        await self._membership.commit_offsets(confirmed=True)
         if self._membership.locks_queues:
-            await self._locks.unlock(self._runners)
+            await self._locks.unlock_queues(self._runners)
         for runner in self._runners.values():
-            runner.process.drop()
+            runner.process.stop_consuming()
         self._runners.clear()
         self._membership.running.clear()
 
-    async def _rebalance(self, topic: str) -> bool:
+    async def _rebalance_topic(self, topic: str) -> bool:
         """Rebalance a topic; False if another try should follow soon."""
         instance = self._membership.instance
         route = await instance.route(topic)
@@ -189,9 +191,9 @@ class Balancer:
             route = await instance.refresh(topic)
         if route is None or not route.subscribe:
             if topic != self._membership.retry_topic:
-                self._missing.missing(topic, instance.steady_ms())
+                self._missing.warn_missing(topic, instance.steady_ms())
             return False
-        self._missing.found(topic)
+        self._missing.note_found(topic)
         held = [queue for queue in self.queues if queue.topic == topic]
         wanted: Collection[MessageQueue] = route.subscribe
         if not self._membership.options.broadcast:
@@ -200,13 +202,13 @@ class Balancer:
                 # A restarted broker does not know this consumer: send a heartbeat, then ask again.
                 await instance.heartbeat()
                 members = await self._members(route)
-            share = await self._shares.share(topic, members, route)
+            share = await self._shares.share_of_member(topic, members, route)
             if share is None:
                 return False
             wanted = share
             if instance.client_id not in members:
                 logger.warning("no broker of %s lists this consumer", topic)
-                self._give_up_unwanted(held, wanted)
+                self._release_unwanted(held, wanted)
                 return False
         return await self._change_locked(held, wanted)
 
@@ -215,7 +217,7 @@ class Balancer:
         failure: Exception | None = None
         header = GetConsumerListByGroupRequest(self._membership.group)
         for name in sorted(route.brokers):
-            reader = self._membership.instance.brokers.reader(name)
+            reader = self._membership.instance.brokers.address_to_read(name)
             if reader is None:
                 continue
             try:
@@ -230,7 +232,7 @@ class Balancer:
                 failure = error
             else:
                 assert isinstance(response.body, bytes)
-                return items(load_object(response.body), "consumerIdList", as_text)
+                return read_list(load_object(response.body), "consumerIdList", as_text)
         raise failure or ClientError(f"no broker of {route.topic} is known")
 
     async def _change_locked(
@@ -238,28 +240,28 @@ class Balancer:
     ) -> bool:
         """Take and give up queues; an ordered consumer takes only queues that it can lock.
         Returns False if a queue could not be taken yet."""
-        new = self._give_up_unwanted(held, wanted)
+        new = self._release_unwanted(held, wanted)
         free = [queue for queue in new if queue not in self._releasing]
         if not self._membership.locks_queues:
             for queue in free:
-                self._take(queue)
+                self._start_queue(queue)
             return len(free) == len(new)
         asked_ms = self._membership.instance.steady_ms()
-        granted, _ = await self._locks.lock(free)
+        granted, _ = await self._locks.lock_queues(free)
         for queue in sorted(granted):
-            self._take(queue).locked(asked_ms + LIVE_MS)
+            self._start_queue(queue).set_locked(asked_ms + LIVE_MS)
         return len(granted) == len(new)
 
-    def _give_up_unwanted(
+    def _release_unwanted(
         self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
     ) -> list[MessageQueue]:
         """Give up the held queues that are not wanted; returns the queues to take."""
-        removed, new = changes(held, wanted)
+        removed, new = queue_changes(held, wanted)
         for queue in removed:
-            self._give_up(queue)
+            self._release_queue(queue)
         return new
 
-    def _take(self, queue: MessageQueue, start: QueueOffset | None = None) -> QueueRunner:
+    def _start_queue(self, queue: MessageQueue, start: QueueOffset | None = None) -> QueueRunner:
         """Begin to pull a queue, from `start` or the position that the runner finds."""
         logger.info("group %s consumes %s", self._membership.group, queue)
         runner = QueueRunner(self._membership, queue, self._arrived)
@@ -268,7 +270,7 @@ class Balancer:
         runner.task = self._tasks.spawn(runner.run(start), f"pull {queue}")
         return runner
 
-    def _give_up(self, queue: MessageQueue, move_to: QueueOffset | None = None) -> None:
+    def _release_queue(self, queue: MessageQueue, move_to: QueueOffset | None = None) -> None:
         """Stop consuming a queue; after its handler has ended, commit `move_to`, or else the
         acknowledged offset, and unlock."""
         runner = self._runners[queue]
@@ -276,10 +278,12 @@ class Balancer:
         if runner.task is not None:
             runner.task.cancel()
         if runner.process.ordered:
-            runner.process.retire()
-        self._tasks.spawn(self._give_up_slowly(runner, move_to), f"release {queue}")
+            runner.process.forget_waiting()
+        self._tasks.spawn(self._release_after_handler(runner, move_to), f"release {queue}")
 
-    async def _give_up_slowly(self, runner: QueueRunner, move_to: QueueOffset | None) -> None:
+    async def _release_after_handler(
+        self, runner: QueueRunner, move_to: QueueOffset | None
+    ) -> None:
         """Wait for the queue's handler, commit its offset and unlock it."""
         queue = runner.queue
         logger.info("group %s gives up %s", self._membership.group, queue)
@@ -287,19 +291,19 @@ class Balancer:
             if runner.process.ordered:
                 try:
                     async with asyncio.timeout(RELEASE_MAX_MS / 1000):
-                        await runner.drained()
+                        await runner.wait_until_drained()
                 except TimeoutError:
                     logger.warning("the handler of %s still runs", queue)
             offset = runner.process.commit_queue_offset if move_to is None else move_to
-            runner.process.drop()
+            runner.process.stop_consuming()
             if runner.positioned or move_to is not None:
                 await self._membership.offsets.commit({queue: offset}, confirmed=True)
             if runner.process.ordered and move_to is None:
-                await self._locks.unlock([queue])
+                await self._locks.unlock_queues([queue])
         finally:
-            self._membership.puller.forget(queue)
+            self._membership.puller.forget_queue(queue)
             self._releasing.discard(queue)
             if self._runners.get(queue) is runner:
                 del self._runners[queue]
                 self._membership.running.pop(queue, None)
-            self.wake()
+            self.rebalance_soon()

@@ -31,7 +31,7 @@ from turbopump.net.client.consuming.pulling import Puller
 from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.consuming.running_info import consumer_status, running_info
 from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, subscription_of
-from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument, expect
+from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument, check_type
 from turbopump.net.client.group_member import GroupMember
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
@@ -41,7 +41,7 @@ from turbopump.net.client.sending import check_group, check_topic
 from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.client.tasks import TaskSet, is_being_cancelled
 from turbopump.net.transport.dispatcher import Response
-from turbopump.net.wire.bodies import as_int, as_object, dump, load_object
+from turbopump.net.wire.bodies import as_int, as_object, encode_json, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.header import read_header
@@ -98,7 +98,7 @@ class Consumer(ClientLifetime):
         check_group(group)
         self.group = group
         self._options = options or ConsumerOptions()
-        expect(self._options, ConsumerOptions, "options", "a turbopump.ConsumerOptions")
+        check_type(self._options, ConsumerOptions, "options", "a turbopump.ConsumerOptions")
         if not is_strategy(self._options.strategy):
             raise InvalidArgument(f"there is no strategy {self._options.strategy}")
         self._instance = instance_of(client, namesrv, client_options)
@@ -121,13 +121,13 @@ class Consumer(ClientLifetime):
         )
         self._background, self._pulls, self._handlers = TaskSet(), TaskSet(), TaskSet()
         self._delivery = Delivery(self._membership, self._handlers)
-        self._balancer = Balancer(self._membership, self._pulls, self._delivery.arrived)
+        self._balancer = Balancer(self._membership, self._pulls, self._delivery.on_message_ready)
         self._member = GroupMember(
             group,
             self._membership.subscriptions,
             CONSUME_PASSIVELY,
             self._on_request,
-            self._balancer.wake,
+            self._balancer.rebalance_soon,
             self._options.model,
             self._options.consume_from,
         )
@@ -169,7 +169,7 @@ class Consumer(ClientLifetime):
         """Stop consuming a topic, in the background: its queues are given up, and their offsets
         committed. Without a subscription it does nothing."""
         self._membership.subscriptions.pop(topic, None)
-        self._membership.rates.forget(topic)
+        self._membership.rates.forget_topic(topic)
         self._apply_subscriptions()
 
     def on_message(self, handler: Handler) -> Handler:
@@ -222,14 +222,14 @@ class Consumer(ClientLifetime):
         await self._check_expressions()
         await self._instance.heartbeat()
         self._delivery.start(self._handler)
-        await self._balancer.rebalance()
-        await self._balancer.ready(POSITION_TIMEOUT_MS)
+        await self._balancer.rebalance_topics()
+        await self._balancer.wait_until_ready(POSITION_TIMEOUT_MS)
         self._background.spawn(self._balancer.run(), "rebalance")
-        self._background.every(self._options.persist_ms, self._persist, "offset commit")
+        self._background.run_every(self._options.persist_ms, self._commit_offsets, "offset commit")
         overdue = self._delivery.send_back_overdue
-        self._background.every(OVERDUE_CHECK_MS, overdue, "overdue check")
+        self._background.run_every(OVERDUE_CHECK_MS, overdue, "overdue check")
         if self._membership.locks_queues:
-            self._background.spawn(self._balancer.keep_locks(), "lock renewal")
+            self._background.spawn(self._balancer.renew_locks_forever(), "lock renewal")
 
     async def close(self) -> None:
         """Leave the group: wait for running handlers (up to close_timeout_ms, then they are
@@ -241,12 +241,12 @@ class Consumer(ClientLifetime):
         """
         await super().close()
 
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         """Leave the group, after up to close_timeout_ms for running handlers."""
-        await self._leave(self._options.close_timeout_ms)
+        await self._leave_group(self._options.close_timeout_ms)
         self._closed = True
 
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
         self._closed = True
         with suppress(RuntimeError):  # a `receive` of the closed loop cannot be woken
@@ -254,11 +254,11 @@ class Consumer(ClientLifetime):
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _undo(self) -> None:
+    async def _undo_open(self) -> None:
         """Leave the group, without a wait for running handlers."""
-        await self._leave(0)
+        await self._leave_group(0)
 
-    async def _leave(self, timeout_ms: int) -> None:
+    async def _leave_group(self, timeout_ms: int) -> None:
         """End the membership, after up to `timeout_ms` for running handlers; without effect if the
         group was not joined."""
         if self._closed or not self._started_ms:
@@ -300,7 +300,7 @@ class Consumer(ClientLifetime):
         """Acknowledge a message in memory; its offset is committed every `persist_ms` and by
         `close`. False if it no longer belongs to this member (it will be delivered again) or was
         settled already."""
-        return await self._delivery.settle(message, Outcome.ACK, 0)
+        return await self._delivery.settle_message(message, Outcome.ACK, 0)
 
     async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
         """Send the message back to the broker, which delivers it again later; False if it no longer
@@ -310,12 +310,12 @@ class Consumer(ClientLifetime):
         If no broker accepts it, this member hands it out again after 5 s. An ordered queue stops at
         the message and hands it out again after suspend_ms. In broadcast mode it is dropped.
         """
-        return await self._delivery.settle(message, Outcome.RETRY, delay_level)
+        return await self._delivery.settle_message(message, Outcome.RETRY, delay_level)
 
     def _on_request(self, request: Command, _now_ms: int) -> Response:
         """Handle a broker's request 220, 221, 307 or 309."""
         if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-            return self._reset(request)
+            return self._reset_queues(request)
         if request.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
             topic = read_header(GetConsumerStatusRequest, request.fields).topic
             body = consumer_status(self._membership, topic)
@@ -345,11 +345,11 @@ class Consumer(ClientLifetime):
         for topic in list(self._membership.subscriptions):
             await self._instance.route(topic)
         await self._instance.heartbeat()
-        self._balancer.wake()
+        self._balancer.rebalance_soon()
 
-    async def _persist(self) -> None:
+    async def _commit_offsets(self) -> None:
         """Commit the offsets without waiting for the brokers."""
-        await self._membership.persist(confirmed=False)
+        await self._membership.commit_offsets(confirmed=False)
 
     async def _check_expressions(self) -> None:
         """Have a broker compile the expressions that are not by tags (CHECK_CLIENT_CONFIG)."""
@@ -358,7 +358,7 @@ class Consumer(ClientLifetime):
                 continue
             route = await self._instance.route(data.topic)
             for broker_name in sorted(route.brokers) if route is not None else ():
-                reader = self._instance.brokers.reader(broker_name)
+                reader = self._instance.brokers.address_to_read(broker_name)
                 if reader is not None:
                     body = {
                         "clientId": self._instance.client_id,
@@ -366,9 +366,9 @@ class Consumer(ClientLifetime):
                         "subscriptionData": data.to_json(),
                     }
                     code = RequestCode.CHECK_CLIENT_CONFIG
-                    await self._instance.ask(reader[1], code, body=dump(body))
+                    await self._instance.ask(reader[1], code, body=encode_json(body))
 
-    def _reset(self, request: Command) -> Command | None:
+    def _reset_queues(self, request: Command) -> Command | None:
         """Handle 220: restart the queues that the request names at its offsets."""
         header = read_header(ResetOffsetRequest, request.fields)
         assert isinstance(request.body, bytes)
@@ -376,7 +376,7 @@ class Consumer(ClientLifetime):
         for key, value in table.items():
             queue = MessageQueue.from_key(key)
             if queue.topic == header.topic:
-                self._balancer.restart(queue, QueueOffset(as_int(value, "offset")))
+                self._balancer.restart_queue(queue, QueueOffset(as_int(value, "offset")))
         return None if request.is_oneway else new_response(request, ResponseCode.SUCCESS)
 
     async def _consume_directly(
@@ -396,7 +396,7 @@ class Consumer(ClientLifetime):
                 raise
             logger.exception("the handler failed on a message that an operator sent")
             result, remark = "CR_THROW_EXCEPTION", repr(error)
-        body = dump(
+        body = encode_json(
             {
                 "autoCommit": True,
                 "consumeResult": result,

@@ -19,7 +19,7 @@ from turbopump.net.client.consuming.membership import (
 )
 from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.ready_queues import ReadyQueues
-from turbopump.net.client.errors import InvalidArgument, expect
+from turbopump.net.client.errors import InvalidArgument, check_type
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import Outcome
 from turbopump.net.client.tasks import TaskSet, is_being_cancelled
@@ -96,9 +96,9 @@ class Delivery:
         self._handler = handler
         self._start_handlers()
 
-    def arrived(self, process: ProcessQueue) -> None:
+    def on_message_ready(self, process: ProcessQueue) -> None:
         """Note that the queue may have a message to hand out: start handlers, wake `receive`."""
-        self._ready.offer(process)
+        self._ready.add_queue(process)
         self._arrived.set()
         self._start_handlers()
 
@@ -115,7 +115,7 @@ class Delivery:
         not change.
         """
         while not self._stopped:
-            item = self._next()
+            item = self._take_message()
             if item is not None:
                 return item[1]
             refusal = self._membership.take_refusal()
@@ -125,7 +125,9 @@ class Delivery:
             await self._arrived.wait()
         return None
 
-    async def settle(self, message: ReceivedMessage, outcome: Outcome, delay_level: int) -> bool:
+    async def settle_message(
+        self, message: ReceivedMessage, outcome: Outcome, delay_level: int
+    ) -> bool:
         """Settle a handled message; False if it is no longer in flight (settled, or lost to a
         rebalance) or being settled.
 
@@ -135,21 +137,21 @@ class Delivery:
         it stays first and the queue pauses for suspend_ms; in broadcast mode it is dropped. Raises
         InvalidArgument for another object than a message.
         """
-        expect(message, ReceivedMessage, "the message", "a received message")
-        running = self._membership.holder(message)
+        check_type(message, ReceivedMessage, "the message", "a received message")
+        running = self._membership.queue_of_message(message)
         if running is None or id(message) in self._settling:
             return False
         self._settling.add(id(message))
         try:
-            await self._settle(running, message, outcome, delay_level)
+            await self._apply_outcome(running, message, outcome, delay_level)
         finally:
             self._settling.discard(id(message))
-        running.settled()
+        running.on_message_settled()
         if running.process.ordered:
-            self.arrived(running.process)
+            self.on_message_ready(running.process)
         return True
 
-    async def _settle(
+    async def _apply_outcome(
         self, running: Running, message: ReceivedMessage, outcome: Outcome, delay_level: int
     ) -> None:
         """Apply the outcome of a message that is in flight in `running`."""
@@ -164,7 +166,7 @@ class Delivery:
         elif await self._membership.retries.send_back(message, delay_level):
             process.ack(message, self._membership.instance.now_ms())
         else:
-            self._put_back(process, message, RESEND_FAILED_MS)
+            self._put_back_after(process, message, RESEND_FAILED_MS)
 
     async def send_back_overdue(self) -> None:
         """Send back messages that are in a handler for longer than consume_timeout_ms; the handler
@@ -174,19 +176,23 @@ class Delivery:
             return
         now_ms = self._membership.instance.steady_ms()
         for running in list(self._membership.running.values()):
-            for message in running.process.overdue(now_ms, options.consume_timeout_ms):
+            for message in running.process.overdue_messages(now_ms, options.consume_timeout_ms):
                 logger.warning("message %s is overdue and sent back", message.message_id)
-                await self.settle(message, Outcome.RETRY, OVERDUE_DELAY_LEVEL)
+                await self.settle_message(message, Outcome.RETRY, OVERDUE_DELAY_LEVEL)
 
-    def _next(self) -> tuple[ProcessQueue, ReceivedMessage] | None:
+    def _take_message(self) -> tuple[ProcessQueue, ReceivedMessage] | None:
         """Take (queue, message) that is ready to be handled; None without one."""
-        return None if self._stopped else self._ready.next(self._membership.instance.steady_ms())
+        return (
+            None
+            if self._stopped
+            else self._ready.take_message(self._membership.instance.steady_ms())
+        )
 
     def _start_handlers(self) -> None:
         """Start handlers for ready messages, up to `concurrency` at a time."""
         limit = self._membership.options.concurrency
         while self._handler is not None and self._workers < limit:
-            item = self._next()
+            item = self._take_message()
             if item is None:
                 return
             self._workers += 1
@@ -200,15 +206,15 @@ class Delivery:
         handled = 0
         try:
             while item is not None:
-                await self._handle(handler, *item)
+                await self._run_handler(handler, *item)
                 handled += 1
                 if handled % TURN == 0:
                     await asyncio.sleep(0)
-                item = self._next()
+                item = self._take_message()
         finally:
             self._workers -= 1
 
-    async def _handle(
+    async def _run_handler(
         self, handler: RunningHandler, process: ProcessQueue, message: ReceivedMessage
     ) -> None:
         """Run the handler on a message and settle it by the result."""
@@ -222,9 +228,11 @@ class Delivery:
             logger.exception("the handler failed on message %s", message.message_id)
             outcome = Outcome.RETRY
         took_ms = now_ms() - begin_ms
-        self._membership.rates.handled(message.topic, outcome is Outcome.ACK, took_ms, now_ms())
-        if not await self.settle(message, outcome, 0) and process.dropped:
-            process.finished(message)
+        self._membership.rates.count_handled(
+            message.topic, outcome is Outcome.ACK, took_ms, now_ms()
+        )
+        if not await self.settle_message(message, outcome, 0) and process.dropped:
+            process.on_handler_ended(message)
 
     async def _retry_in_place(self, process: ProcessQueue, message: ReceivedMessage) -> None:
         """Hand out an ordered message again after a pause; at the
@@ -237,15 +245,17 @@ class Delivery:
                 return
         else:
             message.reconsume_times += 1
-        self._put_back(process, message, options.suspend_ms)
+        self._put_back_after(process, message, options.suspend_ms)
 
-    def _put_back(self, process: ProcessQueue, message: ReceivedMessage, pause_ms: int) -> None:
+    def _put_back_after(
+        self, process: ProcessQueue, message: ReceivedMessage, pause_ms: int
+    ) -> None:
         """Make the message wait again, and hand out the queue's messages after `pause_ms`."""
         process.put_back(message, self._membership.instance.steady_ms() + pause_ms)
 
-        async def resume() -> None:
+        async def resume_queue() -> None:
             while (rest_ms := process.suspended_for_ms(self._membership.instance.steady_ms())) > 0:
                 await asyncio.sleep(rest_ms / 1000)
-            self.arrived(process)
+            self.on_message_ready(process)
 
-        self._tasks.spawn(resume(), "resume queue")
+        self._tasks.spawn(resume_queue(), "resume queue")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turbopump.net.allocation.shares import Shares
-from turbopump.net.wire.bodies import BadBody, as_object, as_text, items, number, table
+from turbopump.net.wire.bodies import BadBody, as_object, as_text, read_int64, read_list, read_table
 from turbopump.net.wire.queues import MessageQueue
 
 
@@ -26,12 +26,13 @@ class LeaderAssignment:
     def from_json(cls, topic: str, value: Any) -> "LeaderAssignment":
         """Parse the bean of `to_json`, about `topic`; raises BadBody."""
         bean = as_object(value)
-        owners = table(bean, "owners", lambda names: items({"": names}, "", as_text))
+        owners = read_table(bean, "owners", lambda names: read_list({"": names}, "", as_text))
         shares = {
-            member: [_queue(topic, name) for name in names] for member, names in owners.items()
+            member: [_parse_queue(topic, name) for name in names]
+            for member, names in owners.items()
         }
-        members = tuple(items(bean, "members", as_text))
-        return cls(number(bean, "generation"), members, shares)
+        members = tuple(read_list(bean, "members", as_text))
+        return cls(read_int64(bean, "generation"), members, shares)
 
     def to_json(self) -> dict[str, Any]:
         """Encode as JSON-ready `generation`, `members`, and `owners`: member to texts
@@ -43,7 +44,7 @@ class LeaderAssignment:
         return {"generation": self.generation, "members": list(self.members), "owners": owners}
 
 
-def _queue(topic: str, name: str) -> MessageQueue:
+def _parse_queue(topic: str, name: str) -> MessageQueue:
     """Parse "broker:queue id"; raises BadBody."""
     broker, _, queue_id = name.rpartition(":")
     if not broker or not queue_id.isdecimal() or len(queue_id) > 9:

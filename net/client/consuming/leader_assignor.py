@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from turbopump.net.allocation.shares import sharing_of, sorted_names
-from turbopump.net.allocation.strategies import STICKY, allocate
+from turbopump.net.allocation.strategies import STICKY, allocate_by_name
 from turbopump.net.client.consuming.leader_assignment import LeaderAssignment
 from turbopump.net.client.consuming.membership import ConsumerMembership
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.routes import TopicRoute
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.wire.bodies import BadBody, as_text, load_object, table
+from turbopump.net.wire.bodies import BadBody, as_text, load_object, read_table
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
 from turbopump.net.wire.queues import MessageQueue
@@ -37,7 +37,7 @@ class LeaderAssignor:
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership
 
-    async def share(
+    async def share_of_member(
         self, topic: str, members: Sequence[str], route: TopicRoute
     ) -> Sequence[MessageQueue] | None:
         """The readable queues of `topic` for this member, by the strategy; empty if it is not in
@@ -52,38 +52,42 @@ class LeaderAssignor:
         if options.strategy != STICKY:
             fixed = {me: [queue for queue in options.fixed_queues if queue.topic == topic]}
             sharing = sharing_of(members, route.subscribe, fixed=fixed, rooms=options.machine_rooms)
-            return allocate(options.strategy, sharing).get(me, [])
+            return allocate_by_name(options.strategy, sharing).get(me, [])
         ordered = tuple(sorted_names(set(members)))
         if me not in ordered:
             return []
         if ordered[0] == me:
-            decided = await self._decide(topic, ordered, route)
+            decided = await self._compute_shares(topic, ordered, route)
         else:
-            asked = await self._ask(topic, ordered[0], route)
+            asked = await self._query_leader(topic, ordered[0], route)
             if asked is None or asked.members != ordered:
                 return None
             decided = self._membership.led[topic] = asked
         return decided.shares.get(me, [])
 
-    async def _decide(
+    async def _compute_shares(
         self, topic: str, members: tuple[str, ...], route: TopicRoute
     ) -> LeaderAssignment:
         """Compute and store the shares of a topic as the group's leader, from the newest known
         decision."""
         known = self._membership.led.get(topic)
         if known is None:
-            found = [await self._ask(topic, one, route) for one in members[1 : ASKED_MAX + 1]]
+            found = [
+                await self._query_leader(topic, one, route) for one in members[1 : ASKED_MAX + 1]
+            ]
             newest = sorted(filter(None, found), key=lambda one: one.generation)
             known = newest[-1] if newest else None
         before = {} if known is None else known.shares
         generation = 0 if known is None else known.generation
-        shares = allocate(STICKY, sharing_of(members, route.subscribe, before))
+        shares = allocate_by_name(STICKY, sharing_of(members, route.subscribe, before))
         if known is None or shares != before or known.members != members:
             generation += 1
         decided = self._membership.led[topic] = LeaderAssignment(generation, members, shares)
         return decided
 
-    async def _ask(self, topic: str, member: str, route: TopicRoute) -> LeaderAssignment | None:
+    async def _query_leader(
+        self, topic: str, member: str, route: TopicRoute
+    ) -> LeaderAssignment | None:
         """Ask another member for its shares of a topic; None if no broker returns an answer, or the
         member has none."""
         header = GetConsumerRunningInfoRequest(self._membership.group, member, False)
@@ -92,7 +96,7 @@ class LeaderAssignor:
                 code = RequestCode.GET_CONSUMER_RUNNING_INFO
                 response = await self._membership.instance.ask(address, code, header)
                 assert isinstance(response.body, bytes)
-                properties = table(load_object(response.body), "properties", as_text)
+                properties = read_table(load_object(response.body), "properties", as_text)
             except (BrokerError, RemotingError, BadBody):
                 continue
             if PROPERTY not in properties:
@@ -111,6 +115,6 @@ def kept_shares(membership: ConsumerMembership) -> dict[str, Any]:
 def _reading_addresses(membership: ConsumerMembership, route: TopicRoute) -> Iterable[str]:
     """Yield an address of each broker group of the route, sorted by broker name."""
     for name in sorted(route.brokers):
-        reader = membership.instance.brokers.reader(name)
+        reader = membership.instance.brokers.address_to_read(name)
         if reader is not None:
             yield reader[1]

@@ -13,7 +13,7 @@ from typing import Final
 from turbopump.net.client.client_instance import ClientInstance
 from turbopump.net.client.errors import ClientError
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.wire.bodies import dump, items, load_object
+from turbopump.net.wire.bodies import encode_json, load_object, read_list
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.queues import MessageQueue
 
@@ -41,7 +41,7 @@ class MemberLocks:
         self._instance = instance
         self._group = group
 
-    async def lock(
+    async def lock_queues(
         self, queues: Iterable[MessageQueue]
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
         """Request locks at the queues' masters, or renew them, and wait for all answers: (granted,
@@ -53,10 +53,10 @@ class MemberLocks:
         granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
 
-        async def ask(broker_name: str, wanted: set[MessageQueue]) -> None:
+        async def lock_at_broker(broker_name: str, wanted: set[MessageQueue]) -> None:
             try:
-                response = await self._request(broker_name, wanted, RequestCode.LOCK_BATCH_MQ)
-                given = set(items(load_object(response), "lockOKMQSet", MessageQueue.from_json))
+                response = await self._send_request(broker_name, wanted, RequestCode.LOCK_BATCH_MQ)
+                given = set(read_list(load_object(response), "lockOKMQSet", MessageQueue.from_json))
             except (ClientError, RemotingError, ValueError) as error:
                 logger.warning("broker %s granted no locks: %s", broker_name, error)
                 return
@@ -64,28 +64,28 @@ class MemberLocks:
             refused.update(wanted - given)
 
         by_broker = _by_broker(queues)
-        await asyncio.gather(*(ask(name, wanted) for name, wanted in by_broker.items()))
+        await asyncio.gather(*(lock_at_broker(name, wanted) for name, wanted in by_broker.items()))
         return granted, refused
 
-    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+    async def unlock_queues(self, queues: Iterable[MessageQueue]) -> None:
         """Give locks back and wait for the brokers' answers; failures are logged, the locks then
         run out."""
 
         async def ask(broker_name: str, held: set[MessageQueue]) -> None:
             try:
-                await self._request(broker_name, held, RequestCode.UNLOCK_BATCH_MQ)
+                await self._send_request(broker_name, held, RequestCode.UNLOCK_BATCH_MQ)
             except (ClientError, RemotingError) as error:
                 logger.warning("locks at broker %s were not given back: %s", broker_name, error)
 
         await asyncio.gather(*(ask(name, held) for name, held in _by_broker(queues).items()))
 
-    async def _request(self, broker_name: str, queues: set[MessageQueue], code: int) -> bytes:
+    async def _send_request(self, broker_name: str, queues: set[MessageQueue], code: int) -> bytes:
         """Send a lock or unlock request (`code`) to the broker's master and return the answer's
         body. Raises ClientError without a master."""
-        address = self._instance.brokers.master(broker_name)
+        address = self._instance.brokers.master_address(broker_name)
         if address is None:
             raise ClientError(f"broker {broker_name} has no master")
-        body = dump(
+        body = encode_json(
             {
                 "clientId": self._instance.client_id,
                 "consumerGroup": self._group,

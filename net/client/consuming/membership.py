@@ -45,7 +45,7 @@ class Running(Protocol):
     committed: QueueOffset | None
     refusal: BrokerError | None
 
-    def settled(self) -> None:
+    def on_message_settled(self) -> None:
         """Wake the queue's pull loop, and a wait for its handlers, because a message of the
         queue was acknowledged, put back or dropped; returns at once."""
 
@@ -80,11 +80,11 @@ class ConsumerMembership:
         """Whether queues are consumed under a broker's lock: ordered, and divided among members."""
         return self.options.ordered and not self.options.broadcast
 
-    def holder(self, message: ReceivedMessage) -> Running | None:
+    def queue_of_message(self, message: ReceivedMessage) -> Running | None:
         """The running queue in which this very message object is in flight; None if it was settled,
         or its queue was given up."""
         running = self.running.get(message.queue)
-        return running if running is not None and running.process.holds(message) else None
+        return running if running is not None and running.process.is_in_flight(message) else None
 
     def take_refusal(self) -> BrokerError | None:
         """Return and reset the refusal of a topic whose queues the broker refuses, all of them and
@@ -101,7 +101,7 @@ class ConsumerMembership:
                 return refusals[0]
         return None
 
-    async def persist(self, *, confirmed: bool) -> None:
+    async def commit_offsets(self, *, confirmed: bool) -> None:
         """Commit the offsets of running queues that changed since the last call; `confirmed` waits
         for the store's acknowledgement, also of earlier commits. Failures are logged; this method
         does not commit such an offset again until it changes."""

@@ -65,7 +65,7 @@ class QueueOffsets:
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
-    async def earliest(self, queue: MessageQueue) -> QueueOffset:
+    async def query_earliest(self, queue: MessageQueue) -> QueueOffset:
         """The offset of the first message that is still stored."""
         response = await self._instance.ask(
             self._address(queue),
@@ -74,7 +74,7 @@ class QueueOffsets:
         )
         return QueueOffset(read_header(GetMinOffsetResponse, response.fields).offset)
 
-    async def latest(self, queue: MessageQueue) -> QueueOffset:
+    async def query_latest(self, queue: MessageQueue) -> QueueOffset:
         """The end of the queue: the offset that the next stored message will get."""
         response = await self._instance.ask(
             self._address(queue),
@@ -104,10 +104,10 @@ class QueueOffsets:
         A retry queue begins at its first stored message: all were sent back by this group.
         """
         if queue.topic.startswith(RETRY_PREFIX) or where is ConsumeFrom.FIRST:
-            return await self.earliest(queue)
+            return await self.query_earliest(queue)
         if where is ConsumeFrom.TIMESTAMP:
             return await self.at_time(queue, timestamp_ms)
-        return await self.latest(queue)
+        return await self.query_latest(queue)
 
     def _address(self, queue: MessageQueue) -> str:
         """Return an address of the queue's broker; raises RouteNotFound."""
@@ -153,10 +153,10 @@ class BrokerOffsets:
         """Send a request for each queue, all at once; `confirmed` waits for the answers, otherwise
         the requests are one-way. Failures are logged."""
         await asyncio.gather(
-            *(self._commit(queue, offset, confirmed) for queue, offset in offsets.items())
+            *(self._commit_offset(queue, offset, confirmed) for queue, offset in offsets.items())
         )
 
-    async def commit_one(
+    async def commit_offset(
         self, queue: MessageQueue, offset: QueueOffset, *, confirmed: bool = True
     ) -> None:
         """Commit an offset, that of the next message to consume; `confirmed` waits for the broker's
@@ -171,10 +171,12 @@ class BrokerOffsets:
         else:
             await self._instance.notify(address, new_request(code, header, oneway=True))
 
-    async def _commit(self, queue: MessageQueue, offset: QueueOffset, confirmed: bool) -> None:
+    async def _commit_offset(
+        self, queue: MessageQueue, offset: QueueOffset, confirmed: bool
+    ) -> None:
         """Commit an offset; a failure is logged."""
         try:
-            await self.commit_one(queue, offset, confirmed=confirmed)
+            await self.commit_offset(queue, offset, confirmed=confirmed)
         except (ClientError, RemotingError) as error:
             logger.warning("offset %d of %s was not committed: %s", offset, queue, error)
 
@@ -246,7 +248,7 @@ class LocalOffsets:
 def broker_address(instance: ClientInstance, queue: MessageQueue) -> str:
     """The "host:port" of a queue's master, else of the lowest broker id of its group, from known
     routes; raises RouteNotFound if no address is known."""
-    reader = instance.brokers.reader(queue.broker_name)
+    reader = instance.brokers.address_to_read(queue.broker_name)
     if reader is None:
         raise RouteNotFound(f"no address of broker {queue.broker_name} is known")
     return reader[1]

@@ -22,7 +22,7 @@ from turbopump.net.client.consuming.subscribing import (
     MissingTopics,
     subscription_of,
 )
-from turbopump.net.client.errors import ClientError, InvalidArgument, RouteNotFound, expect
+from turbopump.net.client.errors import ClientError, InvalidArgument, RouteNotFound, check_type
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, Outcome
@@ -112,7 +112,7 @@ class PopConsumer(ClientLifetime):
         client_options: ClientOptions | None = None,
     ) -> None:
         given = options or PopOptions()
-        expect(given, PopOptions, "options", "a turbopump.PopOptions")
+        check_type(given, PopOptions, "options", "a turbopump.PopOptions")
         check_invisible(given.invisible_ms, 1)
         if given.concurrency < 1 or not 0 < given.batch <= MESSAGES_MAX or not given.retry_ms:
             raise InvalidArgument(f"nothing can be popped with {given}")
@@ -174,24 +174,24 @@ class PopConsumer(ClientLifetime):
         Closing twice does nothing."""
         await super().close()
 
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         """Leave the group, after up to close_timeout_ms for running handlers."""
-        await self._leave(self._options.close_timeout_ms)
+        await self._leave_group(self._options.close_timeout_ms)
 
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
         self._closed = True
         self._pops, self._handling = TaskSet(), TaskSet()
         self._requested.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._popper.forget()
+        self._popper.mark_closed()
 
-    async def _undo(self) -> None:
+    async def _undo_open(self) -> None:
         """Leave the group, without a wait for running handlers."""
-        if self._popper.runs:
-            await self._leave(0)
+        if self._popper.is_running:
+            await self._leave_group(0)
 
-    async def _leave(self, timeout_ms: int) -> None:
+    async def _leave_group(self, timeout_ms: int) -> None:
         """Stop popping and leave the group, after up to `timeout_ms` for running handlers."""
         self._closed = True
         await self._pops.cancel()
@@ -211,7 +211,7 @@ class PopConsumer(ClientLifetime):
         loops = self._loops
         while True:
             try:
-                places = set(await self._popper.places())
+                places = set(await self._popper.find_places())
             except RouteNotFound:
                 places = set(loops)
             except FAILURES as error:
@@ -228,9 +228,9 @@ class PopConsumer(ClientLifetime):
         """Log subscribed topics that are not among `found`, the topics with a route."""
         for topic in self._popper.subscriptions:
             if topic in found:
-                self._missing.found(topic)
+                self._missing.note_found(topic)
             else:
-                self._missing.missing(topic, self._instance.steady_ms())
+                self._missing.warn_missing(topic, self._instance.steady_ms())
 
     async def _pop_from(self, place: PopPlace) -> None:
         """Pop from a place until cancelled, while there is room for messages."""
@@ -242,7 +242,7 @@ class PopConsumer(ClientLifetime):
             self._requested[place] += asked
             found: list[ReceivedMessage] = []
             try:
-                found = await self._popper.pop(place, asked, options.invisible_ms, POLL_MS)
+                found = await self._popper.pop_messages(place, asked, options.invisible_ms, POLL_MS)
                 failures = 0
             except FAILURES as error:
                 failures += 1
@@ -251,7 +251,7 @@ class PopConsumer(ClientLifetime):
                 await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
             finally:
                 self._free_room(place, asked - len(found))
-            self._hand_over(place, found)
+            self._start_handlers(place, found)
 
     def _room_at(self, place: PopPlace) -> int:
         """The number of messages that may still be requested from a place.
@@ -262,7 +262,7 @@ class PopConsumer(ClientLifetime):
         part = max(1, 2 * self._options.concurrency // max(1, len(self._loops)))
         return part - self._requested[place]
 
-    def _hand_over(self, place: PopPlace, found: Sequence[ReceivedMessage]) -> None:
+    def _start_handlers(self, place: PopPlace, found: Sequence[ReceivedMessage]) -> None:
         """Start handlers for popped messages; ordered messages of a queue share one."""
         until_ms = self._instance.steady_ms() + self._options.invisible_ms
         if not self._options.ordered:
@@ -290,7 +290,7 @@ class PopConsumer(ClientLifetime):
                 if not is_handled:
                     await self._hide_for_retry(left)
                     return
-                await self._settle(left.pop(0), None)
+                await self._ack_or_hide(left.pop(0), None)
                 self._free_room(place, 1)
         finally:
             self._free_room(place, len(left))
@@ -305,7 +305,7 @@ class PopConsumer(ClientLifetime):
             if self._closed:
                 return None
             half_ms = self._options.invisible_ms // 2
-            if self._instance.steady_ms() > until_ms - half_ms and not await self._settle(
+            if self._instance.steady_ms() > until_ms - half_ms and not await self._ack_or_hide(
                 message, self._options.invisible_ms
             ):
                 return False
@@ -314,7 +314,7 @@ class PopConsumer(ClientLifetime):
             try:
                 while not (await asyncio.wait({running}, timeout=half_ms / 1000))[0]:
                     if self._instance.steady_ms() < end_ms:
-                        await self._settle(message, self._options.invisible_ms)
+                        await self._ack_or_hide(message, self._options.invisible_ms)
                 return running.result() is Outcome.ACK
             except (Exception, asyncio.CancelledError):
                 if is_being_cancelled():
@@ -330,9 +330,9 @@ class PopConsumer(ClientLifetime):
             retry_ms = self._options.retry_ms
             times = max(0, min(message.reconsume_times, len(retry_ms) - 1))
             after_ms = self._options.suspend_ms if self._options.ordered else retry_ms[times]
-            await self._settle(message, after_ms)
+            await self._ack_or_hide(message, after_ms)
 
-    async def _settle(self, message: ReceivedMessage, again_ms: int | None) -> bool:
+    async def _ack_or_hide(self, message: ReceivedMessage, again_ms: int | None) -> bool:
         """Acknowledge the message (`again_ms` None), or hide it for `again_ms`. False if no broker
         accepted that: the message is delivered again when its hidden time ends."""
         for _ in range(SETTLE_TRIES):

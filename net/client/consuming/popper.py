@@ -25,9 +25,9 @@ from turbopump.net.client.errors import (
     ClientError,
     InvalidArgument,
     RouteNotFound,
-    expect,
+    check_type,
 )
-from turbopump.net.client.group_member import GroupMember, refusal
+from turbopump.net.client.group_member import GroupMember, make_refuser
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.receiving import NOT_POPPED, handle_text, received_each
 from turbopump.net.client.sending import check_group
@@ -82,8 +82,8 @@ class PopPlace:
 class Popper:
     """A member of a group that pops; `from_first` and `ordered` as in SimpleConsumer.
 
-    `subscriptions`, by topic, may change at any time: the next pop uses them. `runs`: whether it
-    was started and not closed. `now_ms` is the wall clock, in epoch milliseconds. Raises
+    `subscriptions`, by topic, may change at any time: the next pop uses them. `is_running`: whether
+    it was started and not closed. `now_ms` is the wall clock, in epoch milliseconds. Raises
     InvalidArgument for an invalid group name.
     """
 
@@ -93,12 +93,12 @@ class Popper:
         check_group(group)
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.now_ms = instance.now_ms
-        self.runs = False
+        self.is_running = False
         self._instance = instance
         self._group = group
         self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
         self._ordered = ordered
-        self._member = GroupMember(group, self.subscriptions, CONSUME_POP, refusal("simple"))
+        self._member = GroupMember(group, self.subscriptions, CONSUME_POP, make_refuser("simple"))
         self._turn = 0
         self._introduced: set[str] = set()
         """Topics whose brokers received a heartbeat with the subscription."""
@@ -107,22 +107,22 @@ class Popper:
         """Join the group and send heartbeats to the brokers of the subscribed topics; failures of
         these are logged. Raises ClientError if started already, or if the instance has a consumer
         of the group."""
-        if self.runs:
+        if self.is_running:
             raise ClientError("the consumer is started already")
         await self._instance.add_member(self._member)
-        self.runs = True
-        await self._introduce()
+        self.is_running = True
+        await self._send_first_heartbeat()
 
     async def close(self) -> None:
         """Leave the group at all known brokers; a `receive` in progress raises ClientClosed at its
         next round. Closing twice does nothing."""
-        if self.runs:
-            self.runs = False
+        if self.is_running:
+            self.is_running = False
             await self._instance.remove_member(self._member)
 
-    def forget(self) -> None:
+    def mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
-        self.runs = False
+        self.is_running = False
 
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
@@ -138,7 +138,7 @@ class Popper:
         failures = 0
         while True:
             self._check_running()  # closed meanwhile, if others keep the instance open
-            places = await self.places()
+            places = await self.find_places()
             left_ms = max(0, end_ms - self._instance.steady_ms())
             slice_ms = left_ms if len(places) == 1 else min(left_ms, TURN_MS)
             failed: Exception | None = None
@@ -149,7 +149,7 @@ class Popper:
                 # without it.
                 poll_ms = slice_ms if number == len(places) - 1 else 0
                 try:
-                    found = await self.pop(place, max_count, invisible_ms, poll_ms)
+                    found = await self.pop_messages(place, max_count, invisible_ms, poll_ms)
                 except FAILURES as error:
                     logger.info("popping %s failed: %s", place, error)
                     failed = error
@@ -180,7 +180,7 @@ class Popper:
             offset=handle.queue_offset,
             broker_name=handle.broker_name,
         )
-        await self._ask(handle, RequestCode.ACK_MESSAGE, header)
+        await self._send_to_master(handle, RequestCode.ACK_MESSAGE, header)
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
         """Hide the message for `invisible_ms` from now; a new handle is written to its property
@@ -196,7 +196,9 @@ class Popper:
             invisible_time=invisible_ms,
             broker_name=handle.broker_name,
         )
-        response = await self._ask(handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        response = await self._send_to_master(
+            handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header
+        )
         changed = read_header(ChangeInvisibleTimeResponse, response.fields)
         message.properties[names.POP_CK] = PopHandle(
             handle.queue_offset,
@@ -209,7 +211,7 @@ class Popper:
             handle.queue_offset,
         ).text()
 
-    async def _introduce(self) -> None:
+    async def _send_first_heartbeat(self) -> None:
         """Send a heartbeat to the brokers of the subscribed topics, so that they list this member
         and create the group's retry topic, by which tools find the group."""
         for topic in list(self.subscriptions):
@@ -221,7 +223,7 @@ class Popper:
         if self._introduced:
             await self._instance.heartbeat()
 
-    async def places(self) -> list[PopPlace]:
+    async def find_places(self) -> list[PopPlace]:
         """The readable brokers of all subscribed topics, by order of subscription, then sorted by
         name; brokers of a new topic receive a heartbeat first. Raises RouteNotFound if no topic has
         a readable broker, RemotingError, BrokerError."""
@@ -229,7 +231,7 @@ class Popper:
         for topic in list(self.subscriptions):
             route = await self._instance.route(topic)
             if route is not None and topic not in self._introduced:
-                await self._introduce()
+                await self._send_first_heartbeat()
             if route is not None:
                 readable = sorted({queue.broker_name for queue in route.subscribe})
                 places += [PopPlace(topic, name) for name in readable]
@@ -245,7 +247,7 @@ class Popper:
             except FAILURES as error:
                 logger.info("the route of %s was not refreshed: %s", topic, error)
 
-    async def pop(
+    async def pop_messages(
         self, place: PopPlace, max_count: int, invisible_ms: int, poll_ms: int
     ) -> list[ReceivedMessage]:
         """Pop up to `max_count` messages of `place.topic` at its broker's master, which waits up to
@@ -271,7 +273,7 @@ class Popper:
             order=self._ordered,
             broker_name=place.broker_name,
         )
-        address = self._master(place.broker_name)
+        address = self._master_address(place.broker_name)
         request = new_request(RequestCode.POP_MESSAGE, header)
         response = await self._instance.call(address, request, poll_ms + GRACE_MS)
         if response.code in _NOTHING:
@@ -286,13 +288,13 @@ class Popper:
         starts = read_start_offsets(result.start_offset_info or "")
         counts = read_order_counts(result.order_count_info or "")
         for message in received.messages:
-            self._give_handle(message, result, starts)
+            self._add_handle(message, result, starts)
             of_queue = counts.get((message.queue_id, None), 0)
             at = QueueOffset(message.queue_offset)
             message.reconsume_times += counts.get((message.queue_id, at), of_queue)
-        return await self._wanted(subscription, received.messages)
+        return await self._with_wanted_tag(subscription, received.messages)
 
-    async def _wanted(
+    async def _with_wanted_tag(
         self, subscription: SubscriptionData, messages: Sequence[ReceivedMessage]
     ) -> list[ReceivedMessage]:
         """The messages with a subscribed tag: a broker compares only the tags' hashes. The others
@@ -311,7 +313,7 @@ class Popper:
                 )
         return wanted
 
-    def _give_handle(
+    def _add_handle(
         self,
         message: ReceivedMessage,
         result: PopMessageResponse,
@@ -334,28 +336,28 @@ class Popper:
             offset,
         ).text()
 
-    async def _ask(
+    async def _send_to_master(
         self, handle: PopHandle, code: int, header: AckMessageRequest | ChangeInvisibleTimeRequest
     ) -> Command:
         """Send a request about a handle's message to the broker's master; after a failure,
         request the routes again."""
         self._check_running()
         try:
-            return await self._instance.ask(self._master(handle.broker_name), code, header)
+            return await self._instance.ask(self._master_address(handle.broker_name), code, header)
         except FAILURES:
             await self.refresh()  # the caller may try again, at another master
             raise
 
-    def _master(self, broker_name: str) -> str:
+    def _master_address(self, broker_name: str) -> str:
         """Return the address of a broker's master; raises RouteNotFound."""
-        address = self._instance.brokers.master(broker_name)
+        address = self._instance.brokers.master_address(broker_name)
         if address is None:
             raise RouteNotFound(f"no master of broker {broker_name} is known")
         return address
 
     def _check_running(self) -> None:
         """Raises ClientClosed unless started."""
-        if not self.runs:
+        if not self.is_running:
             raise ClientClosed(NOT_RUNNING)
 
 
@@ -378,7 +380,7 @@ def _handle_of(message: ReceivedMessage) -> PopHandle:
 def check_invisible(invisible_ms: int, least_ms: int) -> None:
     """Raises InvalidArgument unless `invisible_ms` is an int from `least_ms` to
     INVISIBLE_MAX_MS."""
-    expect(invisible_ms, int, "invisible_ms", "a whole number")
+    check_type(invisible_ms, int, "invisible_ms", "a whole number")
     if not least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
         raise InvalidArgument(
             f"invisible_ms is {invisible_ms}, not from {least_ms} to {INVISIBLE_MAX_MS}"

@@ -106,7 +106,7 @@ class ProcessQueue:
         return len(self._in_flight)
 
     @property
-    def span(self) -> int:
+    def offset_span(self) -> int:
         """Distance in offsets between the oldest unacknowledged and the newest pulled message; 0 if
         all are acknowledged."""
         return self._order[-1] - self._order[0] if self._order else 0
@@ -122,7 +122,9 @@ class ProcessQueue:
         without such a message."""
         return self._order[-1] if self._order else 0
 
-    def put(self, messages: Iterable[ReceivedMessage], next_queue_offset: QueueOffset) -> int:
+    def add_messages(
+        self, messages: Iterable[ReceivedMessage], next_queue_offset: QueueOffset
+    ) -> int:
         """Add a pull's messages, ascending by offset; returns the number of new messages, 0 in a
         retired queue.
 
@@ -145,7 +147,7 @@ class ProcessQueue:
         self.next_queue_offset = max(self.next_queue_offset, next_queue_offset)
         return added
 
-    def take(self, now_ms: int) -> ReceivedMessage | None:
+    def take_message(self, now_ms: int) -> ReceivedMessage | None:
         """Return the waiting message with the lowest offset, which is in flight then; None if no
         message waits, the queue is suspended, or in ordered mode a message is in flight or the lock
         ended. `now_ms` is of the monotonic clock."""
@@ -157,8 +159,8 @@ class ProcessQueue:
         self._in_flight[message.queue_offset] = (message, now_ms)
         return message
 
-    def holds(self, message: ReceivedMessage) -> bool:
-        """Whether this very message object is in flight here: handed out by `take`, and not
+    def is_in_flight(self, message: ReceivedMessage) -> bool:
+        """Whether this very message object is in flight here: handed out by `take_message`, and not
         acknowledged, put back or dropped since."""
         entry = self._in_flight.get(message.queue_offset)
         return not self.dropped and entry is not None and entry[0] is message
@@ -166,29 +168,29 @@ class ProcessQueue:
     def ack(self, message: ReceivedMessage, now_ms: int) -> bool:
         """Acknowledge a message in memory, at `now_ms` (epoch milliseconds); False if it was not in
         flight (late or repeated). Commits nothing: see `commit_queue_offset`."""
-        if not self.holds(message):
+        if not self.is_in_flight(message):
             return False
         del self._in_flight[message.queue_offset]
         self.last_consume_ms = now_ms
         self._acked.add(message.queue_offset)
         while self._order and self._order[0] in self._acked:
             self._acked.discard(self._order.popleft())
-        self._forget(message)
+        self._subtract_message(message)
         return True
 
     def put_back(self, message: ReceivedMessage, not_before_ms: int) -> bool:
-        """Let `take` return the message again, as the next, not before `not_before_ms` (monotonic
-        clock).
+        """Let `take_message` return the message again, as the next, not before `not_before_ms`
+        (monotonic clock).
 
         The whole queue pauses until then (ordered mode: ConsumeMessageOrderlyService's
         suspendCurrentQueue). A retired queue forgets the message instead. False if the message was
         not in flight.
         """
-        if not self.holds(message):
+        if not self.is_in_flight(message):
             return False
         del self._in_flight[message.queue_offset]
         if self.retired:
-            self._forget(message)
+            self._subtract_message(message)
             return True
         self._waiting.appendleft(message)
         self._suspended_until_ms = max(self._suspended_until_ms, not_before_ms)
@@ -199,7 +201,7 @@ class ProcessQueue:
         0 if it does not."""
         return max(0, self._suspended_until_ms - now_ms)
 
-    def overdue(self, now_ms: int, timeout_ms: int) -> list[ReceivedMessage]:
+    def overdue_messages(self, now_ms: int, timeout_ms: int) -> list[ReceivedMessage]:
         """Messages in flight for longer than `timeout_ms` at `now_ms` (monotonic clock), by offset.
         They stay in flight."""
         return [
@@ -208,31 +210,31 @@ class ProcessQueue:
             if now_ms - since_ms > timeout_ms
         ]
 
-    def retire(self) -> None:
+    def forget_waiting(self) -> None:
         """Hand out no further message of the queue: the messages that wait are forgotten, and left
         to its next owner; messages in flight may still be acknowledged."""
         self.retired = True
         for message in self._waiting:
-            self._forget(message)
+            self._subtract_message(message)
         self._waiting.clear()
 
-    def drop(self) -> None:
+    def stop_consuming(self) -> None:
         """Give up the queue: hand out no message and count no acknowledgement (`ack` and `put_back`
         return False); `totals` no longer has its messages. Dropping twice does nothing."""
         if self.dropped:
             return
-        self.retire()
+        self.forget_waiting()
         self.dropped = True
         for message, _ in self._in_flight.values():
-            self._forget(message)
+            self._subtract_message(message)
 
-    def finished(self, message: ReceivedMessage) -> None:
+    def on_handler_ended(self, message: ReceivedMessage) -> None:
         """A handler of a dropped queue returned: stop counting the message as in flight. An
         AssertionError if the queue is not dropped."""
         assert self.dropped, "only a dropped queue forgets without an acknowledgement"
         self._in_flight.pop(message.queue_offset, None)
 
-    def _forget(self, message: ReceivedMessage) -> None:
+    def _subtract_message(self, message: ReceivedMessage) -> None:
         """Subtract a message from the totals."""
         self.size -= len(message.body)
         self.totals.size -= len(message.body)
@@ -247,8 +249,8 @@ def pause_reason(queue: ProcessQueue, limits: FlowLimits) -> str | None:
         return f"{queue.count} messages of the queue wait for acknowledgement"
     if queue.size >= limits.queue_bytes:
         return f"{queue.size} bytes of the queue wait for acknowledgement"
-    if not queue.ordered and queue.span >= limits.queue_span:
-        return f"acknowledgements of the queue span {queue.span} messages"
+    if not queue.ordered and queue.offset_span >= limits.queue_span:
+        return f"acknowledgements of the queue span {queue.offset_span} messages"
     if queue.count and totals.messages >= limits.total_messages:
         return f"{totals.messages} messages wait for acknowledgement"
     if queue.count and totals.size >= limits.total_bytes:

@@ -22,9 +22,9 @@ from turbopump.net.client.errors import (
     ClientClosed,
     ClientError,
     RouteNotFound,
-    expect,
+    check_type,
 )
-from turbopump.net.client.group_member import GroupMember, refusal
+from turbopump.net.client.group_member import GroupMember, make_refuser
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumeFrom
@@ -75,7 +75,7 @@ class _ReadAhead:
         self.room = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
-    def take(self) -> ReceivedMessage:
+    def take_message(self) -> ReceivedMessage:
         """Remove and return the next message, and advance the position."""
         message = self.messages.popleft()
         self.size -= len(message.body)
@@ -110,7 +110,7 @@ class PullConsumer(ClientLifetime):
         check_group(group)
         self.group = group
         self._options = options or PullOptions()
-        expect(self._options, PullOptions, "options", "a turbopump.PullOptions")
+        check_type(self._options, PullOptions, "options", "a turbopump.PullOptions")
         self._instance = instance_of(client, namesrv, client_options)
         self._offsets = BrokerOffsets(self._instance, group)
         self._queue_offsets = QueueOffsets(self._instance)
@@ -122,7 +122,7 @@ class PullConsumer(ClientLifetime):
             group,
             self._subscriptions,
             CONSUME_ACTIVELY,
-            refusal("pull"),
+            make_refuser("pull"),
             consume_from=self._options.consume_from,
         )
         self._arrived, self._assigning = asyncio.Event(), asyncio.Lock()
@@ -145,7 +145,7 @@ class PullConsumer(ClientLifetime):
         assignment. Closing twice does nothing; a closed consumer can be started again."""
         await super().close()
 
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         """Drop the assignment, wake waiting polls, and leave the group; no-op if it was not
         joined."""
         if self._running:
@@ -156,7 +156,7 @@ class PullConsumer(ClientLifetime):
             await self._tasks.cancel()
             await self._instance.remove_member(self._member)
 
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
         self._running = False
         self._subscriptions.clear()
@@ -191,11 +191,11 @@ class PullConsumer(ClientLifetime):
         """
         self._check_running()
         for queue in queues:
-            expect(queue, MessageQueue, "an assigned queue", "a turbopump.MessageQueue")
+            check_type(queue, MessageQueue, "an assigned queue", "a turbopump.MessageQueue")
         async with self._assigning:
-            await self._assign(queues, expression, sql)
+            await self._change_assignment(queues, expression, sql)
 
-    async def _assign(
+    async def _change_assignment(
         self, queues: Collection[MessageQueue], expression: str, sql: str | None
     ) -> None:
         """Change the assignment as `assign` does; calls must not overlap."""
@@ -207,9 +207,9 @@ class PullConsumer(ClientLifetime):
         self._check_running()
         self._subscriptions.update(wanted)
         for queue in [queue for queue in self._assigned if queue not in queues]:
-            self._stop(queue)
+            self._stop_reading(queue)
             del self._assigned[queue]
-            self._puller.forget(queue)
+            self._puller.forget_queue(queue)
         for topic in set(self._subscriptions) - topics:
             del self._subscriptions[topic]
         await self._instance.heartbeat()
@@ -217,24 +217,24 @@ class PullConsumer(ClientLifetime):
         for queue in queues:
             if queue not in self._assigned:
                 self._assigned[queue] = _ReadAhead()
-                self._read_on(queue, None)
+                self._start_reading(queue, None)
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Discard the messages read ahead of an assigned queue and continue reading it at a queue
         offset; commits nothing. Raises ClientError if the queue is not assigned."""
         self._read_ahead_of(queue)
-        self._stop(queue)
+        self._stop_reading(queue)
         self._assigned[queue] = _ReadAhead()
-        self._read_on(queue, QueueOffset(queue_offset))
+        self._start_reading(queue, QueueOffset(queue_offset))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """`seek` to the oldest stored message; also raises BrokerError, RemotingError."""
-        await self.seek(queue, await self._queue_offsets.earliest(queue))
+        await self.seek(queue, await self._queue_offsets.query_earliest(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """`seek` to the present end of the queue: only later messages are read. Also raises
         BrokerError, RemotingError."""
-        await self.seek(queue, await self._queue_offsets.latest(queue))
+        await self.seek(queue, await self._queue_offsets.query_latest(queue))
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
         """`seek` to the first message stored at a time (epoch milliseconds) or later. Also raises
@@ -261,7 +261,7 @@ class PullConsumer(ClientLifetime):
             for ahead in self._read_aheads():
                 if ahead.error is not None:
                     raise ahead.error from None
-        return self._take(max_count or self._options.pull_batch)
+        return self._take_messages(max_count or self._options.pull_batch)
 
     def position(self, queue: MessageQueue) -> QueueOffset | None:
         """The offset of the next message that `poll` returns of an assigned queue; None until the
@@ -292,7 +292,7 @@ class PullConsumer(ClientLifetime):
                 if ahead.position is not None
             }
         for queue, queue_offset in offsets.items():
-            await self._offsets.commit_one(queue, QueueOffset(queue_offset))
+            await self._offsets.commit_offset(queue, QueueOffset(queue_offset))
 
     def _read_aheads(self) -> Collection[_ReadAhead]:
         """Return the read-ahead of each assigned queue."""
@@ -310,7 +310,7 @@ class PullConsumer(ClientLifetime):
         if not self._running:
             raise ClientClosed("the consumer is not started, or is closed")
 
-    def _take(self, max_count: int) -> list[ReceivedMessage]:
+    def _take_messages(self, max_count: int) -> list[ReceivedMessage]:
         """Messages of the queue that waits longest, then of the others in turn."""
         taken: list[ReceivedMessage] = []
         for queue in list(self._assigned):
@@ -320,16 +320,16 @@ class PullConsumer(ClientLifetime):
             if ahead.messages:
                 self._assigned[queue] = self._assigned.pop(queue)
             while ahead.messages and len(taken) < max_count:
-                taken.append(ahead.take())
+                taken.append(ahead.take_message())
         return taken
 
-    def _stop(self, queue: MessageQueue) -> None:
+    def _stop_reading(self, queue: MessageQueue) -> None:
         """Cancel the reading of a queue: from this moment the task changes nothing."""
         task = self._assigned[queue].task
         if task is not None:
             task.cancel()
 
-    def _read_on(self, queue: MessageQueue, start: QueueOffset | None) -> None:
+    def _start_reading(self, queue: MessageQueue, start: QueueOffset | None) -> None:
         """Start the task that reads a queue from `start`, None: from its start position."""
         ahead = self._assigned[queue]
         ahead.task = self._tasks.spawn(self._read(queue, ahead, start), f"read {queue}")
@@ -351,7 +351,7 @@ class PullConsumer(ClientLifetime):
                 ):
                     ahead.room.clear()
                     await ahead.room.wait()
-                await self._fetch(queue, ahead)
+                await self._pull_ahead(queue, ahead)
                 failures, ahead.error = 0, None
             except FAILURES as error:
                 failures += 1
@@ -368,9 +368,9 @@ class PullConsumer(ClientLifetime):
         options = self._options
         return await self._queue_offsets.start(queue, options.consume_from, options.consume_from_ms)
 
-    async def _fetch(self, queue: MessageQueue, ahead: _ReadAhead) -> None:
+    async def _pull_ahead(self, queue: MessageQueue, ahead: _ReadAhead) -> None:
         """Pull once and add the messages to the queue's read-ahead."""
-        pulled = await self._puller.pull(
+        pulled = await self._puller.pull_once(
             queue,
             ahead.next_fetch,
             self._subscriptions[queue.topic],

@@ -88,7 +88,7 @@ class Puller:
         self._lite = lite
         self._suggested: dict[MessageQueue, int] = {}
 
-    async def pull(
+    async def pull_once(
         self,
         queue: MessageQueue,
         queue_offset: QueueOffset,
@@ -105,7 +105,9 @@ class Puller:
         the master it also commits `commit`. Raises BrokerError, RemotingError, RouteNotFound, and
         ValueError for an answer that cannot be read.
         """
-        reader = self._instance.brokers.reader(queue.broker_name, self._suggested.get(queue, 0))
+        reader = self._instance.brokers.address_to_read(
+            queue.broker_name, self._suggested.get(queue, 0)
+        )
         if reader is None:
             raise RouteNotFound(f"no address of broker {queue.broker_name} is known")
         broker_id, address = reader
@@ -154,7 +156,7 @@ class Puller:
             [one for one in received.unreadable if is_wanted(subscription, one[0])],
         )
 
-    def forget(self, queue: MessageQueue) -> None:
+    def forget_queue(self, queue: MessageQueue) -> None:
         """Drop the suggested broker of a queue that is no longer pulled."""
         self._suggested.pop(queue, None)
 

@@ -75,23 +75,23 @@ class QueueRunner:
         self._signal = asyncio.Event()
         self._ready = asyncio.Event()
 
-    def settled(self) -> None:
+    def on_message_settled(self) -> None:
         """Signal that a message was acknowledged, put back or dropped: a pull that waits for room
-        and `drained` check again. Returns at once."""
+        and `wait_until_drained` check again. Returns at once."""
         self._signal.set()
 
-    def locked(self, until_ms: int) -> None:
+    def set_locked(self, until_ms: int) -> None:
         """Note that the broker granted or renewed the queue's lock until `until_ms` (monotonic
         clock), and call `arrived`."""
         self.process.last_lock_ms = self._membership.instance.now_ms()
         self.lock_until_ms = self.process.lock_until_ms = until_ms
         self._arrived(self.process)
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until the start offset is known, without a limit."""
         await self._ready.wait()
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until no message of the queue is in flight, without a limit."""
         while self.process.in_flight:
             self._signal.clear()
@@ -105,18 +105,18 @@ class QueueRunner:
         while True:
             await self._wait_for_room()
             try:
-                pulled = await self._pull()
+                pulled = await self._pull_once()
                 for message, error in pulled.unreadable:
-                    await self._set_aside(message, error)
+                    await self._skip_unreadable(message, error)
             except FAILURES as error:
                 failures += 1
-                await self._recover(error, failures)
+                await self._recover_from(error, failures)
                 continue
             failures, self.refusal = 0, None
             if pulled.status is PullStatus.MOVED:
-                await self._move(pulled.next_queue_offset)
+                await self._move_to(pulled.next_queue_offset)
             else:
-                self.process.put(pulled.messages, pulled.next_queue_offset)
+                self.process.add_messages(pulled.messages, pulled.next_queue_offset)
                 if pulled.messages:
                     self._arrived(self.process)
 
@@ -133,7 +133,7 @@ class QueueRunner:
                     )
             except FAILURES as error:
                 failures += 1
-                await self._recover(error, failures)
+                await self._recover_from(error, failures)
         self._begin_at(start)
         self._ready.set()
 
@@ -159,7 +159,7 @@ class QueueRunner:
             self._signal.clear()
             await self._signal.wait()
 
-    async def _pull(self) -> Pulled:
+    async def _pull_once(self) -> Pulled:
         """Pull once from the present position."""
         membership, process = self._membership, self.process
         subscription = membership.subscriptions.get(self.queue.topic)
@@ -168,7 +168,7 @@ class QueueRunner:
         commit = None if membership.options.broadcast else process.commit_queue_offset
         begin_ms = membership.instance.steady_ms()
         process.last_pull_ms = membership.instance.now_ms()
-        pulled = await membership.puller.pull(
+        pulled = await membership.puller.pull_once(
             self.queue,
             process.next_queue_offset,
             subscription,
@@ -178,10 +178,10 @@ class QueueRunner:
         if pulled.messages:
             end_ms = membership.instance.steady_ms()
             took_ms = end_ms - begin_ms
-            membership.rates.pulled(self.queue.topic, len(pulled.messages), took_ms, end_ms)
+            membership.rates.count_pulled(self.queue.topic, len(pulled.messages), took_ms, end_ms)
         return pulled
 
-    async def _set_aside(self, message: ReceivedMessage, error: Exception) -> None:
+    async def _skip_unreadable(self, message: ReceivedMessage, error: Exception) -> None:
         """Skip a message whose body cannot be read: it must not block later messages.
 
         The message is sent back to the broker if that is possible: another member may be able to
@@ -209,7 +209,7 @@ class QueueRunner:
         )
         self._set_aside_upto = message.queue_offset
 
-    async def _move(self, queue_offset: QueueOffset) -> None:
+    async def _move_to(self, queue_offset: QueueOffset) -> None:
         """Continue at the broker's offset; messages in flight belong to the old position.
 
         An ordered queue first waits for its handler, so that two handlers never run at once.
@@ -221,14 +221,14 @@ class QueueRunner:
             queue_offset,
         )
         if self.process.ordered:
-            self.process.retire()
-            await self.drained()
-        self.process.drop()
+            self.process.forget_waiting()
+            await self.wait_until_drained()
+        self.process.stop_consuming()
         self._begin_at(queue_offset)
         self.committed = queue_offset
         await self._membership.offsets.commit({self.queue: queue_offset}, confirmed=True)
 
-    async def _recover(self, error: Exception, failures: int) -> None:
+    async def _recover_from(self, error: Exception, failures: int) -> None:
         """Log a failed pull, repair its cause if possible, and wait before the next try."""
         if failures % LOG_EVERY == 1:
             logger.warning("pulling %s failed: %s", self.queue, error)

@@ -52,19 +52,19 @@ class TopicRates:
 
     _buckets: dict[str, deque[_Bucket]] = field(default_factory=dict)
 
-    def handled(self, topic: str, ok: bool, took_ms: int, now_ms: int) -> None:
+    def count_handled(self, topic: str, ok: bool, took_ms: int, now_ms: int) -> None:
         """Count a message of `topic` whose handler returned at `now_ms` after `took_ms`; `ok`: it
         was acknowledged."""
-        bucket = self._bucket(topic, now_ms)
+        bucket = self._current_bucket(topic, now_ms)
         bucket.handling_ms += took_ms
         if ok:
             bucket.ok += 1
         else:
             bucket.failed += 1
 
-    def pulled(self, topic: str, count: int, took_ms: int, now_ms: int) -> None:
+    def count_pulled(self, topic: str, count: int, took_ms: int, now_ms: int) -> None:
         """Count a pull that returned `count` messages at `now_ms` after `took_ms`."""
-        bucket = self._bucket(topic, now_ms)
+        bucket = self._current_bucket(topic, now_ms)
         bucket.pulls += 1
         bucket.pulled += count
         bucket.pulling_ms += took_ms
@@ -91,11 +91,11 @@ class TopicRates:
             failed_count=failed,
         )
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Drop the counters of a topic that is no longer subscribed."""
         self._buckets.pop(topic, None)
 
-    def _bucket(self, topic: str, now_ms: int) -> _Bucket:
+    def _current_bucket(self, topic: str, now_ms: int) -> _Bucket:
         """Return the topic's counters of the current BUCKET_MS, begun if necessary."""
         buckets = self._buckets.setdefault(topic, deque(maxlen=WINDOW_MS // BUCKET_MS))
         if not buckets or now_ms - buckets[-1].begin_ms >= BUCKET_MS:

@@ -26,19 +26,19 @@ class ReadyQueues:
     def __bool__(self) -> bool:
         return bool(self._turn)
 
-    def offer(self, queue: ProcessQueue) -> None:
+    def add_queue(self, queue: ProcessQueue) -> None:
         """Add a queue that may have a message to hand out, at the end of the turn; a queue in the
         turn keeps its place."""
         if id(queue) not in self._members:
             self._members.add(id(queue))
             self._turn.append(queue)
 
-    def next(self, now_ms: int) -> tuple[ProcessQueue, ReceivedMessage] | None:
+    def take_message(self, now_ms: int) -> tuple[ProcessQueue, ReceivedMessage] | None:
         """Take (queue, its next message), which is in flight then; the queue goes to the end of the
         turn. None when no queue has a message at `now_ms` (monotonic clock); all have left then."""
         while self._turn:
             queue = self._turn.popleft()
-            message = queue.take(now_ms)
+            message = queue.take_message(now_ms)
             if message is not None:
                 self._turn.append(queue)
                 return queue, message

@@ -97,7 +97,7 @@ class Retries:
             max_reconsume_times=self._limit,
             broker_name=message.broker_name,
         )
-        master = self._instance.brokers.master(message.broker_name)
+        master = self._instance.brokers.master_address(message.broker_name)
         if master is None:
             raise ClientError(f"broker {message.broker_name} has no master")
         code = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -118,7 +118,7 @@ class Retries:
 
     async def _send_to(self, message: ReceivedMessage, queue: MessageQueue) -> bool:
         """Send the message to a queue of the retry topic; False if that failed."""
-        address = self._instance.brokers.master(queue.broker_name)
+        address = self._instance.brokers.master_address(queue.broker_name)
         if address is None:
             return False
         request = retry_send_request(message, queue, self._limit, self._instance.now_ms())

@@ -12,7 +12,7 @@ from turbopump.engine.fastjson import RawKeys
 from turbopump.net.allocation.strategies import STICKY
 from turbopump.net.client.consuming.leader_assignor import PROPERTY, kept_shares
 from turbopump.net.client.consuming.membership import ConsumerMembership, Running
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 
 MIB: Final = 1024 * 1024
 """Bytes of a MiB."""
@@ -38,7 +38,7 @@ def running_info(membership: ConsumerMembership, started_ms: int) -> bytes:
         "pullThresholdSizeForQueue": str(membership.limits.queue_bytes // MIB),
     }
     if options.strategy == STICKY:
-        properties[PROPERTY] = dump(kept_shares(membership)).decode()
+        properties[PROPERTY] = encode_json(kept_shares(membership)).decode()
     statuses = {}
     for topic in membership.subscriptions:
         rates = membership.rates.read(topic, now_ms)
@@ -51,7 +51,7 @@ def running_info(membership: ConsumerMembership, started_ms: int) -> bytes:
             "pullTPS": rates.pull_tps,
         }
     subscriptions = sorted(membership.subscriptions.values(), key=lambda data: data.topic)
-    return dump(
+    return encode_json(
         {
             "jstack": "",
             "mqPopTable": {},
@@ -72,7 +72,7 @@ def running_info(membership: ConsumerMembership, started_ms: int) -> bytes:
 def consumer_status(membership: ConsumerMembership, topic: str) -> bytes:
     """The JSON body of the answer to 221 (GET_CONSUMER_STATUS_FROM_CLIENT): by queue, the offset
     that a commit would write now, for running queues of `topic` ("": all topics)."""
-    return dump(
+    return encode_json(
         {
             "messageQueueTable": RawKeys(
                 {

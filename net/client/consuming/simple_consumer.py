@@ -26,14 +26,14 @@ class PopTransport(Protocol):
     `start` and `close` join and leave the group, `receive` waits up to `wait_ms` for messages and
     hides them for `invisible_ms`, `ack` acknowledges a message, `change_invisible` hides it for
     `invisible_ms` from now and writes a new receipt into it. SimpleConsumer checks the arguments.
-    `subscriptions`, by topic, may change at any time. `runs`: whether it was started and not
+    `subscriptions`, by topic, may change at any time. `is_running`: whether it was started and not
     closed. `now_ms` is the wall clock, in epoch milliseconds.
     """
 
     subscriptions: dict[str, SubscriptionData]
 
     @property
-    def runs(self) -> bool: ...
+    def is_running(self) -> bool: ...
 
     def now_ms(self) -> int: ...
 
@@ -41,7 +41,7 @@ class PopTransport(Protocol):
 
     async def close(self) -> None: ...
 
-    def forget(self) -> None: ...
+    def mark_closed(self) -> None: ...
 
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
@@ -123,13 +123,13 @@ class SimpleConsumer(ClientLifetime):
         """Start the transport."""
         await self._transport.start()
 
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         """Close the transport."""
         await self._transport.close()
 
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
-        self._transport.forget()
+        self._transport.mark_closed()
 
     async def receive(
         self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000
@@ -143,7 +143,7 @@ class SimpleConsumer(ClientLifetime):
         RemotingError if no message came because of it.
         """
         transport = self._transport
-        if not transport.runs:
+        if not transport.is_running:
             raise ClientClosed(NOT_RUNNING)
         if not 0 < max_count <= MESSAGES_MAX:
             raise InvalidArgument(f"1 to {MESSAGES_MAX} messages can be received, not {max_count}")

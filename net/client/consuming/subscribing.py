@@ -9,7 +9,7 @@ Tests: tests/unit/net/client/consuming/test_balancer.py
 import logging
 from typing import Final
 
-from turbopump.net.client.errors import InvalidArgument, expect
+from turbopump.net.client.errors import InvalidArgument, check_type
 from turbopump.net.wire.subscription import ALL, SQL92, TAG, SubscriptionData, parse_subscription
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class MissingTopics:
         self._group = group
         self._next_ms: dict[str, int] = {}
 
-    def missing(self, topic: str, steady_ms: int) -> None:
+    def warn_missing(self, topic: str, steady_ms: int) -> None:
         """Log a warning, at most every MISSING_EVERY_MS for a topic: no name server knows a
         readable queue of it. `steady_ms` is the monotonic clock."""
         if steady_ms >= self._next_ms.get(topic, steady_ms):
@@ -39,8 +39,8 @@ class MissingTopics:
                 topic,
             )
 
-    def found(self, topic: str) -> None:
-        """Let the next `missing` of the topic warn at once: it exists, or is no longer
+    def note_found(self, topic: str) -> None:
+        """Let the next `warn_missing` of the topic warn at once: it exists, or is no longer
         subscribed."""
         self._next_ms.pop(topic, None)
 
@@ -52,8 +52,8 @@ def subscription_of(topic: str, expression: str, sql: str | None, now_ms: int) -
     Raises InvalidArgument for an invalid expression, and if both are given. The condition `sql` is
     not parsed: the broker does.
     """
-    expect(expression, str, "an expression", "a text")
-    expect("" if sql is None else sql, str, "sql", "a text")
+    check_type(expression, str, "an expression", "a text")
+    check_type("" if sql is None else sql, str, "sql", "a text")
     if sql is not None and expression != ALL:
         raise InvalidArgument("a subscription is by tags or by SQL, not by both")
     kind = TAG if sql is None else SQL92

@@ -7,7 +7,7 @@ import logging
 from typing import Any, Final
 
 from turbopump.net.client.errors import BrokerError, InvalidArgument, RouteNotFound
-from turbopump.net.client.grpc.conversion import received, time_of
+from turbopump.net.client.grpc.conversion import decode_message, time_of
 from turbopump.net.client.grpc.session import EndpointSession
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions
@@ -23,7 +23,7 @@ from turbopump.net.grpc.codes import (
 )
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 from turbopump.net.wire.pop_handles import BadHandle, PopHandle, is_receipt
 from turbopump.net.wire.subscription import SubscriptionData
 
@@ -53,7 +53,7 @@ class GrpcConsumer:
     def __init__(self, address: str, group: str, client_options: ClientOptions | None) -> None:
         check_group(group)
         self.subscriptions: dict[str, SubscriptionData] = {}
-        self._session = EndpointSession(address, client_options, self._settings)
+        self._session = EndpointSession(address, client_options, self._make_settings)
         self._session.client_type = ClientType.SIMPLE_CONSUMER
         self._group = group
         self._sent_topics: set[str] = set()
@@ -61,9 +61,9 @@ class GrpcConsumer:
         self._turn = 0
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the consumer was started and not closed."""
-        return self._session.runs
+        return self._session.is_running
 
     def now_ms(self) -> int:
         """Epoch milliseconds of the client's wall clock."""
@@ -78,9 +78,9 @@ class GrpcConsumer:
         """Leave the group and close the connection. Closing twice does nothing."""
         await self._session.close()
 
-    def forget(self) -> None:
+    def mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
-        self._session.forget()
+        self._session.mark_closed()
 
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
@@ -96,11 +96,11 @@ class GrpcConsumer:
             text = f"invisible_ms is {invisible_ms}; gRPC hides for {INVISIBLE_MIN_MS} at least"
             raise InvalidArgument(text)
         if set(self.subscriptions) != self._sent_topics:
-            await self._session.sync()
+            await self._session.send_settings()
         places = [
             (topic, queue)
             for topic in list(self.subscriptions)
-            for queue in await self._brokers(topic)
+            for queue in await self._query_brokers(topic)
         ]
         if not places:
             raise RouteNotFound(f"no broker of {', '.join(self.subscriptions) or 'no topic'}")
@@ -110,14 +110,16 @@ class GrpcConsumer:
         request = {
             "group": {"name": self._group},
             "message_queue": queue,
-            "filter_expression": _filter(self.subscriptions[topic]),
+            "filter_expression": _filter_fields(self.subscriptions[topic]),
             "batch_size": max_count,
             "invisible_duration": time_of(invisible_ms),
             "long_polling_timeout": time_of(wait_ms),
         }
         try:
-            found = await self._session.ask_many("ReceiveMessage", request, wait_ms + REQUEST_MS)
-            return self._messages(found, queue.broker.name)
+            found = await self._session.call_streaming(
+                "ReceiveMessage", request, wait_ms + REQUEST_MS
+            )
+            return self._read_messages(found, queue.broker.name)
         except Exception:
             self._routes.pop(topic, None)
             raise
@@ -133,9 +135,9 @@ class GrpcConsumer:
         }
         asked = {**self._name_fields(message), "entries": [entry]}
         fine = frozenset({Code.OK, Code.MULTIPLE_RESULTS})
-        response = await self._session.ask("AckMessage", asked, fine=fine)
+        response = await self._session.call_successfully("AckMessage", asked, fine=fine)
         for one in response.entries:
-            self._session.check(one.status)
+            self._session.check_status(one.status)
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
         """Hide the message for `invisible_ms` from now; a new receipt is written to its property
@@ -147,14 +149,14 @@ class GrpcConsumer:
             "receipt_handle": receipt,
             "invisible_duration": time_of(invisible_ms),
         }
-        response = await self._session.ask("ChangeInvisibleDuration", asked)
+        response = await self._session.call_successfully("ChangeInvisibleDuration", asked)
         message.properties[names.POP_CK] = response.receipt_handle
 
     def _name_fields(self, message: ReceivedMessage) -> dict[str, Any]:
         """Return the request fields that name the group and the message's topic."""
         return {"group": {"name": self._group}, "topic": {"name": message.topic}}
 
-    def _messages(self, responses: list[Any], broker_name: str) -> list[ReceivedMessage]:
+    def _read_messages(self, responses: list[Any], broker_name: str) -> list[ReceivedMessage]:
         """Return the messages in a streamed answer. Raises BrokerError for another status than
         OK and MESSAGE_NOT_FOUND."""
         found = []
@@ -165,23 +167,23 @@ class GrpcConsumer:
             if kind != "message":
                 continue
             try:
-                found.append(received(one.message, broker_name))
+                found.append(decode_message(one.message, broker_name))
             except ValueError as error:
                 # The server delivers it again, and in the end makes it a dead letter.
                 named = one.message.system_properties.message_id
                 logger.error("message %s cannot be read: %s", named, error)
         return found
 
-    async def _brokers(self, topic: str) -> list[Any]:
+    async def _query_brokers(self, topic: str) -> list[Any]:
         """Return the Broker messages of a topic with a readable queue, each once."""
         now_ms = self._session.options.steady_ms()
         at_ms, known = self._routes.get(topic, (0, []))
         if known and now_ms - at_ms < ROUTE_MS:
             return known
-        host, port = split(self._session.address)
+        host, port = split_host_port(self._session.address)
         endpoints = {"scheme": _DOMAIN, "addresses": [{"host": host, "port": port}]}
         asked = {"topic": {"name": topic}, "endpoints": endpoints}
-        response = await self._session.ask("QueryRoute", asked)
+        response = await self._session.call_successfully("QueryRoute", asked)
         found: dict[str, Any] = {}
         for queue in response.message_queues:
             if queue.permission in _READABLE:
@@ -189,11 +191,11 @@ class GrpcConsumer:
         self._routes[topic] = (now_ms, list(found.values()))
         return self._routes[topic][1]
 
-    def _settings(self) -> Any:
+    def _make_settings(self) -> Any:
         """Return the message Settings with the present subscriptions."""
         self._sent_topics = set(self.subscriptions)
         subscriptions = [
-            {"topic": {"name": topic}, "expression": _filter(data)}
+            {"topic": {"name": topic}, "expression": _filter_fields(data)}
             for topic, data in self.subscriptions.items()
         ]
         return message_class("Settings")(
@@ -219,7 +221,7 @@ def _receipt_of(message: ReceivedMessage) -> str:
     return text
 
 
-def _filter(data: SubscriptionData) -> dict[str, Any]:
+def _filter_fields(data: SubscriptionData) -> dict[str, Any]:
     """Return the fields of a FilterExpression."""
     kind = FilterType.TAG if data.is_tag_type else FilterType.SQL
     return {"type": kind, "expression": data.sub_string}

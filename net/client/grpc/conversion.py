@@ -31,7 +31,7 @@ def ms_of(time: Any) -> int:
     return int(time.seconds) * 1_000 + int(time.nanos) // 1_000_000
 
 
-def outgoing(message: Message, message_id: str, now_ms: int, host: str) -> dict[str, Any]:
+def encode_message(message: Message, message_id: str, now_ms: int, host: str) -> dict[str, Any]:
     """The fields of a gRPC Message, uncompressed. Raises InvalidArgument for an invalid message, a
     delay_level or a flag, which gRPC cannot carry.
 
@@ -68,7 +68,7 @@ def outgoing(message: Message, message_id: str, now_ms: int, host: str) -> dict[
     }
 
 
-def received(given: Any, broker_name: str) -> ReceivedMessage:
+def decode_message(given: Any, broker_name: str) -> ReceivedMessage:
     """Convert `given`, a gRPC Message, to a ReceivedMessage; its receipt becomes the property
     POP_CK. Record fields that gRPC does not carry (log offset, flags, sizes and checksums) are
     0, `offset_message_id` is "". Raises ValueError for a body that cannot be decompressed, or is
@@ -86,7 +86,7 @@ def received(given: Any, broker_name: str) -> ReceivedMessage:
     topic = given.topic.name
     return ReceivedMessage(
         topic=topic,
-        body=_decompressed(given),
+        body=_decompress_body(given),
         tags=system.tag,
         keys=keys,
         properties=properties,
@@ -110,7 +110,7 @@ def received(given: Any, broker_name: str) -> ReceivedMessage:
     )
 
 
-def _decompressed(given: Any) -> bytes:
+def _decompress_body(given: Any) -> bytes:
     """Return the body of a gRPC Message without its compression; raises ValueError."""
     body: bytes = given.body
     if given.system_properties.body_encoding != Encoding.GZIP:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from turbopump.net.client import backoff
 from turbopump.net.client.errors import BrokerError, InvalidArgument
-from turbopump.net.client.grpc.conversion import outgoing
+from turbopump.net.client.grpc.conversion import encode_message
 from turbopump.net.client.grpc.session import EndpointSession
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions, ProducerOptions
@@ -56,7 +56,7 @@ class GrpcProducer:
     def __init__(
         self, address: str, client_options: ClientOptions | None, options: ProducerOptions
     ) -> None:
-        self._session = EndpointSession(address, client_options, self._settings)
+        self._session = EndpointSession(address, client_options, self._make_settings)
         self._session.client_type = ClientType.PRODUCER
         self._timeout_ms = options.timeout_ms
         self._retries = options.retries
@@ -75,9 +75,9 @@ class GrpcProducer:
         """Send the client's termination and close the connection. Closing twice does nothing."""
         await self._session.close()
 
-    def forget(self) -> None:
+    def mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
-        self._session.forget()
+        self._session.mark_closed()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Raises InvalidArgument always: the server alone knows the queues."""
@@ -100,10 +100,10 @@ class GrpcProducer:
         message. Messages of a message group are tried once, so that their order stays."""
         session = self._session
         deadline_ms = session.options.steady_ms() + (timeout_ms or self._timeout_ms)
-        ids = [self._ids.next() for _ in messages]
+        ids = [self._ids.next_id() for _ in messages]
         now_ms = self._now_ms()
         made = [
-            outgoing(one, message_id, now_ms, self._host)
+            encode_message(one, message_id, now_ms, self._host)
             for one, message_id in zip(messages, ids, strict=True)
         ]
         topic = messages[0].topic
@@ -114,7 +114,9 @@ class GrpcProducer:
                 left_ms = deadline_ms - session.options.steady_ms()
                 if left_ms <= 0:
                     raise CallTimeout("the message was not stored in time")
-                return self._results(topic, ids, await self._ask({"messages": made}, left_ms))
+                return self._read_results(
+                    topic, ids, await self._call_send({"messages": made}, left_ms)
+                )
             except (BrokerError, RemotingError) as error:
                 is_again = isinstance(error, RemotingError) or error.code in _AGAIN
                 # A server that could not be reached received nothing: only the time decides.
@@ -150,14 +152,16 @@ class GrpcProducer:
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
         asked = {"topic": {"name": topic}, "recall_handle": handle}
-        response = await self._session.ask("RecallMessage", asked, timeout_ms or self._timeout_ms)
+        response = await self._session.call_successfully(
+            "RecallMessage", asked, timeout_ms or self._timeout_ms
+        )
         return str(response.message_id)
 
-    async def _ask(self, request: dict[str, Any], left_ms: int) -> Any:
+    async def _call_send(self, request: dict[str, Any], left_ms: int) -> Any:
         """Call SendMessage within `left_ms`; statuses about durability count as successes."""
-        return await self._session.ask("SendMessage", request, left_ms, fine=_SENT)
+        return await self._session.call_successfully("SendMessage", request, left_ms, fine=_SENT)
 
-    def _results(self, topic: str, ids: list[str], response: Any) -> list[SendResult]:
+    def _read_results(self, topic: str, ids: list[str], response: Any) -> list[SendResult]:
         """Return the result of each message, in the order of `ids`. Raises BrokerError for the
         first message that was not stored."""
         entries = list(response.entries)
@@ -178,9 +182,9 @@ class GrpcProducer:
         accepts the message all the same."""
         if topic not in self._topics and len(self._topics) < TOPICS_MAX:
             self._topics[topic] = None
-            self._session.sync_soon()
+            self._session.send_settings_soon()
 
-    def _settings(self) -> Any:
+    def _make_settings(self) -> Any:
         """Return the message Settings with the topics sent to."""
         return message_class("Settings")(
             client_type=ClientType.PRODUCER,

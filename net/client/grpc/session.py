@@ -22,7 +22,7 @@ from turbopump.net.client.errors import (
     ClientClosed,
     ClientError,
     InvalidArgument,
-    expect,
+    check_type,
 )
 from turbopump.net.client.options import ClientOptions, remoting_options
 from turbopump.net.client.tasks import TaskSet
@@ -35,7 +35,7 @@ from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.transport.errors import CallTimeout, ConnectionClosed, RemotingError
 from turbopump.net.transport.hub import HTTP2
 from turbopump.net.transport.tls import client_context
-from turbopump.net.wire.hosts import split
+from turbopump.net.wire.hosts import split_host_port
 
 logger = logging.getLogger(__name__)
 
@@ -64,17 +64,17 @@ class EndpointSession:
     def __init__(
         self, address: str, options: ClientOptions | None, settings: Callable[[], Any]
     ) -> None:
-        expect(address, str, "endpoints", "'host:port'")
+        check_type(address, str, "endpoints", "'host:port'")
         try:
-            split(address)
+            split_host_port(address)
         except ValueError as error:
             raise InvalidArgument(f"endpoints: {error}") from None
         self.address = address
         self.options = options or ClientOptions()
-        expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
+        check_type(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
         self._credentials = effective_credentials(self.options.credentials)
         _check_sendable(self._credentials)
-        self._tls()  # a missing file raises here, not at the first call
+        self._make_tls_context()  # a missing file raises here, not at the first call
         self._settings = settings
         self._tasks = TaskSet()
         self._channel: GrpcChannel | None = None
@@ -86,7 +86,7 @@ class EndpointSession:
         self.client_type = 0
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the session was started and not closed."""
         return self._channel is not None
 
@@ -96,7 +96,7 @@ class EndpointSession:
         Raises ClientError if started already or if gRPC's package is missing, BrokerError if the
         server refuses the settings, RemotingError.
         """
-        if self.runs:
+        if self.is_running:
             raise ClientError("the client is started already")
         reason = why_no_grpc()
         if reason is not None:
@@ -104,13 +104,15 @@ class EndpointSession:
         name = self.options.instance_name or f"{time.time_ns() + next(_serial)}"
         self._sending = asyncio.Lock()  # a lock belongs to the loop in which it is waited for
         self.client_id = f"{socket.gethostname()}@{os.getpid()}#{name}"
-        self._channel = GrpcChannel(self.address, self._tls(), self.options.connect_timeout_ms)
+        self._channel = GrpcChannel(
+            self.address, self._make_tls_context(), self.options.connect_timeout_ms
+        )
         try:
-            await self.sync()
+            await self.send_settings()
         except BaseException:
             await self._disconnect()
             raise
-        self._tasks.every(HEARTBEAT_MS, self._send_heartbeat, "heartbeat")
+        self._tasks.run_every(HEARTBEAT_MS, self._send_heartbeat, "heartbeat")
 
     async def close(self) -> None:
         """Send the client's termination (1 s at most; a failure is logged), and close the
@@ -118,17 +120,17 @@ class EndpointSession:
         if self._channel is None:
             return
         try:
-            await self.ask("NotifyClientTermination", {}, CLOSE_MS)
+            await self.call_successfully("NotifyClientTermination", {}, CLOSE_MS)
         except (ClientError, RemotingError) as error:
             logger.debug("leaving %s failed: %s", self.address, error)
         await self._disconnect()
 
-    def forget(self) -> None:
+    def mark_closed(self) -> None:
         """Count as closed, without a request: the loop of `start` was closed."""
         self._tasks, self._will_send = TaskSet(), False
         self._channel = self._stream = self._answered = None
 
-    async def sync(self) -> None:
+    async def send_settings(self) -> None:
         """Send the settings, over a new stream if no stream is open, and wait for the answer, up to
         the option `timeout_ms`. Raises BrokerError if the server refuses them, RemotingError,
         ClientClosed. An answer does not name its settings, so the lock admits a single exchange at
@@ -137,10 +139,10 @@ class EndpointSession:
             self._will_send = False
             await self._send_settings()
 
-    def sync_soon(self) -> None:
+    def send_settings_soon(self) -> None:
         """Send the settings in the background; a failure is logged. Calls before they are sent
         count as a single call; unless started, nothing is sent."""
-        if not self._will_send and self.runs:
+        if not self._will_send and self.is_running:
             self._will_send = True
             self._tasks.spawn(self._sync_or_log(), "settings")
 
@@ -157,7 +159,7 @@ class EndpointSession:
     async def _sync_or_log(self) -> None:
         """Send the settings; a failure is logged."""
         try:
-            await self.sync()
+            await self.send_settings()
         except (ClientError, RemotingError) as error:
             logger.info("%s did not accept new settings: %s", self.address, error)
 
@@ -169,8 +171,8 @@ class EndpointSession:
         answered = self._answered = asyncio.get_running_loop().create_future()
         if self._stream is None or self._stream.has_ended:
             path = f"/{SERVICE}/Telemetry"
-            self._stream = await channel.stream(
-                path, self._metadata(), self._on_command, self._on_stream_end
+            self._stream = await channel.open_stream(
+                path, self._call_headers(), self._on_command, self._on_stream_end
             )
         self._stream.send(message)
         try:
@@ -179,7 +181,7 @@ class EndpointSession:
         except TimeoutError:
             raise CallTimeout(f"{self.address} did not answer the settings in time") from None
 
-    async def ask(
+    async def call_successfully(
         self,
         name: str,
         request: dict[str, Any],
@@ -193,18 +195,21 @@ class EndpointSession:
         `timeout_ms` 0 is the option's value. Raises BrokerError for a status that is not `fine`,
         RemotingError without an answer, ClientClosed unless started.
         """
-        found = await self._call(name, request, timeout_ms or self.options.timeout_ms)
+        found = await self._call_method(name, request, timeout_ms or self.options.timeout_ms)
         if len(found) != 1:
             raise ConnectionClosed(f"{self.address} answered {name} with {len(found)} messages")
         response = self._read(name, found[0])
-        self.check(response.status, fine)
+        self.check_status(response.status, fine)
         return response
 
-    async def ask_many(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[Any]:
-        """Call `name` like `ask` and return all messages of its streamed answer, in order, when it
-        has ended; a status inside of a message is not checked. Raises RemotingError without an
-        answer, BrokerError if gRPC itself reports an error, ClientClosed unless started."""
-        found = await self._call(name, request, timeout_ms)
+    async def call_streaming(
+        self, name: str, request: dict[str, Any], timeout_ms: int
+    ) -> list[Any]:
+        """Call `name` like `call_successfully` and return all messages of its streamed answer, in
+        order, when it has ended; a status inside of a message is not checked. Raises RemotingError
+        without an answer, BrokerError if gRPC itself reports an error, ClientClosed unless
+        started."""
+        found = await self._call_method(name, request, timeout_ms)
         return [self._read(name, one) for one in found]
 
     def _read(self, name: str, message: bytes) -> Any:
@@ -215,20 +220,24 @@ class EndpointSession:
             text = f"{self.address} answered {name} with bytes that are no message"
             raise ConnectionClosed(text) from None
 
-    def check(self, status: Any, fine: frozenset[Code] = frozenset({Code.OK})) -> None:
+    def check_status(self, status: Any, fine: frozenset[Code] = frozenset({Code.OK})) -> None:
         """Raises BrokerError for a Status whose code is not in `fine`."""
         if status.code not in fine:
             raise BrokerError(status.code, status.message, self.address)
 
-    async def _call(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[bytes]:
+    async def _call_method(
+        self, name: str, request: dict[str, Any], timeout_ms: int
+    ) -> list[bytes]:
         """Call the method `name` and return the messages of its answer, encoded. Raises
         BrokerError, RemotingError, ClientClosed."""
         channel = self._open_channel()
         asked = message_class(f"{name}Request")(**request).SerializeToString()
         try:
-            return await channel.call(f"/{SERVICE}/{name}", asked, self._metadata(), timeout_ms)
+            return await channel.call_unary(
+                f"/{SERVICE}/{name}", asked, self._call_headers(), timeout_ms
+            )
         except GrpcError as error:
-            raise _failure(error, self.address) from None
+            raise _to_client_error(error, self.address) from None
 
     def _open_channel(self) -> GrpcChannel:
         """Return the channel; raises ClientClosed unless started."""
@@ -236,7 +245,7 @@ class EndpointSession:
             raise ClientClosed("the client is not started, or is closed")
         return self._channel
 
-    def _tls(self) -> ssl.SSLContext | None:
+    def _make_tls_context(self) -> ssl.SSLContext | None:
         """Make the TLS context of the options; None: without TLS. Raises TlsError."""
         settings = remoting_options(self.options).tls
         if settings is None:
@@ -245,7 +254,7 @@ class EndpointSession:
         context.set_alpn_protocols([HTTP2])
         return context
 
-    def _metadata(self) -> list[tuple[bytes, bytes]]:
+    def _call_headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers of each call: client id, language, version, protocol, and with
         credentials the signature of this time."""
         headers = [
@@ -262,7 +271,7 @@ class EndpointSession:
 
     async def _send_heartbeat(self) -> None:
         """Call Heartbeat, so that the server keeps the client registered."""
-        await self.ask("Heartbeat", {"client_type": self.client_type})
+        await self.call_successfully("Heartbeat", {"client_type": self.client_type})
 
     # Callbacks of the stream.
 
@@ -291,19 +300,21 @@ class EndpointSession:
         answered = self._answered
         if answered is not None and not answered.done():
             lost = ConnectionClosed(f"{self.address} closed the stream of settings")
-            failure = _failure(error, self.address) if isinstance(error, GrpcError) else lost
+            failure = (
+                _to_client_error(error, self.address) if isinstance(error, GrpcError) else lost
+            )
             answered.set_exception(failure)
-        elif self.runs:
+        elif self.is_running:
             self._tasks.spawn(self._reopen_stream(), "settings")
 
     async def _reopen_stream(self) -> None:
         """Reopen a lost stream; tries until it succeeds or the session is closed."""
         for wait_s in itertools.chain(AGAIN_S, itertools.repeat(AGAIN_S[-1])):
             await asyncio.sleep(wait_s)
-            if not self.runs:
+            if not self.is_running:
                 return
             try:
-                await self.sync()
+                await self.send_settings()
                 return
             except (ClientError, RemotingError) as error:
                 logger.info("no stream of settings to %s: %s", self.address, error)
@@ -322,7 +333,7 @@ def _check_sendable(credentials: Credentials | None) -> None:
         raise InvalidArgument("credentials: gRPC cannot send a token that is not printable ASCII")
 
 
-def _failure(error: GrpcError, address: str) -> Exception:
+def _to_client_error(error: GrpcError, address: str) -> Exception:
     """Convert the error of a call into an exception of the public API."""
     if error.code is GrpcCode.DEADLINE_EXCEEDED:
         return CallTimeout(f"{address} did not answer in time: {error.text}")

@@ -15,13 +15,13 @@ from turbopump.net.wire.bodies import (
     BadBody,
     Steps,
     as_text,
-    dump,
-    finish,
-    items,
+    encode_json,
     items_in_steps,
     load_small,
     load_small_object,
     object_in_steps,
+    read_list,
+    run_to_result,
 )
 from turbopump.net.wire.command import FRAME_MAX
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
@@ -68,7 +68,7 @@ class RegisterBrokerBody:
         RocketMQ: RegisterBrokerBody.decode, and the bare wrapper of brokers before V3_0_11. An
         empty body is a registration without topics.
         """
-        return finish(cls.decode_in_steps(body, compressed=compressed, version=version))
+        return run_to_result(cls.decode_in_steps(body, compressed=compressed, version=version))
 
     @classmethod
     def decode_in_steps(
@@ -93,7 +93,7 @@ class RegisterBrokerBody:
         order and topicSysFlag."""
         if compressed:
             return _encode_compressed(self)
-        servers = dump(self.filter_server_list)
+        servers = encode_json(self.filter_server_list)
         return b'{"filterServerList":%s,"topicConfigSerializeWrapper":%s}' % (
             servers,
             self.topics.encode(),
@@ -103,39 +103,41 @@ class RegisterBrokerBody:
 def _encode_compressed(body: RegisterBrokerBody) -> bytes:
     """Encode a registration in RocketMQ's length-prefixed form, compressed by zlib."""
     topics = body.topics
-    pieces = [_sized(topics.data_version.encode())]
+    pieces = [_with_length(topics.data_version.encode())]
     pieces.append(len(topics.topic_config_table).to_bytes(4, "big"))
     lines = [config.to_text() for config in topics.topic_config_table.values()]
-    pieces += [_sized(line.encode("utf-8", "replace")) for line in lines]
-    pieces.append(_sized(dump(body.filter_server_list)))
+    pieces += [_with_length(line.encode("utf-8", "replace")) for line in lines]
+    pieces.append(_with_length(encode_json(body.filter_server_list)))
     pieces.append(len(topics.topic_queue_mapping_info_map).to_bytes(4, "big"))
-    pieces += [_sized(dump(info)) for info in topics.topic_queue_mapping_info_map.values()]
+    pieces += [
+        _with_length(encode_json(info)) for info in topics.topic_queue_mapping_info_map.values()
+    ]
     return zlib.compress(b"".join(pieces), 9)
 
 
-def _sized(data: bytes) -> bytes:
+def _with_length(data: bytes) -> bytes:
     """Prefix the bytes with their length, 4 bytes big-endian."""
     return len(data).to_bytes(4, "big") + data
 
 
 def _decode_compressed(body: Buffer, version: int) -> Steps[RegisterBrokerBody]:
     """Decode a compressed registration of a broker of that MQVersion, in steps; raises BadBody."""
-    reader = _Reader((yield from _inflate(body)))
-    version_text = reader.piece("data version")
+    reader = _Reader((yield from _decompress_steps(body)))
+    version_text = reader.read_piece("data version")
     topics = TopicConfigs(DataVersion.from_json(load_small(version_text)))
     for number in range(reader.count("topics")):
-        config = TopicConfig.from_text(str(reader.piece("topic"), "utf-8", "replace"))
+        config = TopicConfig.from_text(str(reader.read_piece("topic"), "utf-8", "replace"))
         topics.topic_config_table[config.topic_name] = config
         if number % READ == READ - 1:
             yield
-    servers = items(
-        {"filterServerList": load_small(reader.piece("filter servers"))},
+    servers = read_list(
+        {"filterServerList": load_small(reader.read_piece("filter servers"))},
         "filterServerList",
         as_text,
     )
     if version >= MAPPING_SINCE_VERSION and reader.remaining:
         for number in range(reader.count("mappings")):
-            info = load_small_object(reader.piece("mapping"))
+            info = load_small_object(reader.read_piece("mapping"))
             topics.topic_queue_mapping_info_map[_topic_of(info)] = info
             if number % READ == READ - 1:
                 yield
@@ -150,7 +152,7 @@ def _topic_of(info: dict[str, Any]) -> str:
     return topic
 
 
-def _inflate(body: Buffer) -> Steps[bytes]:
+def _decompress_steps(body: Buffer) -> Steps[bytes]:
     """Decompress a registration in steps of INFLATED_STEP bytes. Raises BadBody for other bytes
     than zlib's, and for over INFLATED_MAX bytes."""
     inflater = zlib.decompressobj()
@@ -192,21 +194,21 @@ class _Reader:
 
     def count(self, what: str) -> int:
         """Read the number of the elements that follow; `what` names the elements in a BadBody."""
-        number = self._int32(what)
+        number = self._read_int32(what)
         # Each element has 4 length bytes, so a count is checked before any allocation.
         if not 0 <= number <= min(self.remaining // 4, TOPICS_MAX):
             raise BadBody(f"the registration claims {number} {what}")
         return number
 
-    def piece(self, what: str) -> bytes:
+    def read_piece(self, what: str) -> bytes:
         """Read the bytes that a length precedes; `what` names them in a BadBody."""
-        size = self._int32(what)
+        size = self._read_int32(what)
         if not 0 <= size <= self.remaining:
             raise BadBody(f"the registration has a {what} of {size} bytes, {self.remaining} left")
         begin, self._at = self._at, self._at + size
         return self._data[begin : self._at]
 
-    def _int32(self, what: str) -> int:
+    def _read_int32(self, what: str) -> int:
         if self.remaining < 4:
             raise BadBody(f"the registration ends before its {what}")
         value = int.from_bytes(self._data[self._at : self._at + 4], "big", signed=True)

@@ -14,10 +14,19 @@ from functools import lru_cache
 from math import isinf
 from typing import Final, NamedTuple
 
-from turbopump.net.wire.names import shown
+from turbopump.net.wire.names import cut_name
 from turbopump.net.wire.sql import program as texts
 from turbopump.net.wire.sql.program import Program
-from turbopump.net.wire.sql.words import END, NAME, REAL, TEXT, WHOLE, SqlError, SqlWord, words
+from turbopump.net.wire.sql.words import (
+    END,
+    NAME,
+    REAL,
+    TEXT,
+    WHOLE,
+    SqlError,
+    SqlWord,
+    split_words,
+)
 from turbopump.net.wire.subscription import EXPRESSION_MAX, SQL92, SubscriptionData
 from turbopump.pyx import filter as kernel
 from turbopump.pyx.filter import Filter
@@ -112,21 +121,21 @@ def compile_filter(subscription: SubscriptionData) -> Filter:
     """Compile the filter of a subscription that is not by tags. Raises SqlError for a type but
     SQL92, and for an invalid expression."""
     if subscription.expression_type != SQL92:
-        raise SqlError(f"There are no expressions of type {shown(subscription.expression_type)}")
+        raise SqlError(f"There are no expressions of type {cut_name(subscription.expression_type)}")
     return compile_sql(subscription.sub_string)
 
 
 def compile_sql(expression: str) -> Filter:
     """Compile an expression of SQL92; the last 64 results are cached and shared. Raises SqlError
     for an invalid or too long expression."""
-    found = _compiled(expression)
+    found = _compile_cached(expression)
     if isinstance(found, str):
         raise SqlError(found)
     return found
 
 
 @lru_cache(maxsize=64)
-def _compiled(expression: str) -> Filter | str:
+def _compile_cached(expression: str) -> Filter | str:
     """Compile an expression, or return its error; errors are cached, too."""
     try:
         return Filter(program_of(expression))
@@ -147,7 +156,7 @@ class _Compiler:
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        self._words: Iterator[SqlWord] = words(expression)
+        self._words: Iterator[SqlWord] = split_words(expression)
         self._word = next(self._words)
         self._program = Program()
         self._operands: list[_Operand] = []
@@ -159,51 +168,51 @@ class _Compiler:
         expected = _Expected.OPERAND
         while expected is not _Expected.NOTHING:
             if expected is _Expected.OPERAND:
-                self._prefixes()
-                self._primary()
+                self._read_prefixes()
+                self._read_primary()
             expected = self._after_operand()
-        self._reduce(_OR)
+        self._apply_waiting(_OR)
         if self._operators:
-            raise self._unexpected()
+            raise self._unexpected_word()
         self._as_condition(self._operands.pop())
         return self._program.to_bytes()
 
-    def _next(self) -> SqlWord:
+    def _take_word(self) -> SqlWord:
         """Return the current word and advance to the next."""
         word = self._word
         if word.kind != END:
             self._word = next(self._words)
         return word
 
-    def _unexpected(self) -> SqlError:
+    def _unexpected_word(self) -> SqlError:
         """Return the error for the current word, which cannot stand here."""
         word = self._word
         if word.kind == END:
             return SqlError("It ends too early")
         return SqlError(f"{word.text[:40]!r} at character {word.at + 1} cannot stand there")
 
-    def _wait(self, operator: _Operator) -> None:
+    def _push_operator(self, operator: _Operator) -> None:
         """Push an operator that waits for its operand; raises SqlError beyond NESTING_MAX."""
         if len(self._operators) == NESTING_MAX:
             raise SqlError(f"It is nested over {NESTING_MAX} deep")
         self._operators.append(operator)
 
-    def _prefixes(self) -> None:
+    def _read_prefixes(self) -> None:
         """Read the signs, brackets and NOT before an operand."""
         while self._word.kind in ("(", "+", "-", "NOT"):
-            word = self._next()
+            word = self._take_word()
             if word.kind != "+":
-                self._wait(_Operator(word.kind, _OPEN if word.kind == "(" else _PREFIX))
+                self._push_operator(_Operator(word.kind, _OPEN if word.kind == "(" else _PREFIX))
 
-    def _primary(self) -> None:
+    def _read_primary(self) -> None:
         """Read a literal or a property, and apply its prefixes."""
         word = self._word
         if word.kind == NAME:
-            self._next()
+            self._take_word()
             start = self._program.add(kernel.PROPERTY, name=word.text)
             self._operands.append(_Operand(_Kind.PROPERTY, start, word.text))
         elif word.kind in ("TRUE", "FALSE", "NULL"):
-            self._next()
+            self._take_word()
             truth = {"TRUE": True, "FALSE": False}.get(word.kind)
             op = kernel.NULL_VALUE if truth is None else kernel.BOOLEAN
             start = self._program.add(op, flag=int(truth is True))
@@ -211,13 +220,13 @@ class _Compiler:
             operand = texts.int_operand(int(truth is True))
             self._operands.append(_Operand(_Kind.TRUTH, start, truth, compare, operand))
         elif word.kind in (TEXT, WHOLE, REAL):
-            self._next()
-            self._operands.append(self._constant(_Kind.CONSTANT, _literal(word)))
+            self._take_word()
+            self._operands.append(self._write_constant(_Kind.CONSTANT, _literal_value(word)))
         else:
-            raise self._unexpected()
+            raise self._unexpected_word()
         self._apply_prefixes()
 
-    def _constant(self, kind: _Kind, value: str | int | float) -> _Operand:
+    def _write_constant(self, kind: _Kind, value: str | int | float) -> _Operand:
         """Write the op that pushes a constant, and return its operand; an int is not negative."""
         if isinstance(value, str):
             operand, op, compare = self._program.text(value), kernel.TEXT, kernel.COMPARE_TEXT
@@ -241,19 +250,19 @@ class _Compiler:
                 self._program.add(kernel.NOT)
                 self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
             elif operand.is_number:
-                self._program.take_back(operand.start)
-                self._operands.append(self._negated(operand))
+                self._program.remove_ops_from(operand.start)
+                self._operands.append(self._write_negated(operand))
             else:
                 self._program.add(kernel.NEGATE)
                 self._operands.append(_Operand(_Kind.NEGATED, operand.start))
 
-    def _negated(self, number: _Operand) -> _Operand:
+    def _write_negated(self, number: _Operand) -> _Operand:
         """Write a negated number: it keeps its type, but RocketMQ no longer treats it as a
         constant."""
         assert isinstance(number.value, (int, float)), "it is a number"
         value = -number.value
         if number.compare == kernel.COMPARE_DOUBLE:
-            return self._constant(_Kind.NEGATED, float(value))
+            return self._write_constant(_Kind.NEGATED, float(value))
         operand = texts.int_operand(int(value))
         op = kernel.LONG if number.compare == kernel.COMPARE_LONG else kernel.INT
         start = self._program.add(op, operand=operand)
@@ -263,14 +272,14 @@ class _Compiler:
         """Apply the operators that wait for the operand, and read the next operator."""
         word, waiting = self._word, self._operators[-1].name if self._operators else ""
         if waiting in ("TO", "NOT TO"):
-            self._between()
+            self._write_between()
             return _Expected.OPERATOR
         if waiting in ("BETWEEN", "NOT BETWEEN"):
             self._between_low()
             return _Expected.OPERAND
         if word.kind in _LEVELS:
-            self._next()
-            self._binary(word.kind)
+            self._take_word()
+            self._push_binary(word.kind)
             return _Expected.OPERAND
         if word.kind == ")":
             self._close()
@@ -279,7 +288,7 @@ class _Compiler:
         elif word.kind == END or self._is_last_comment():
             return _Expected.NOTHING
         else:
-            return self._postfix()
+            return self._read_postfix()
         return _Expected.OPERATOR
 
     def _is_last_comment(self) -> bool:
@@ -293,35 +302,35 @@ class _Compiler:
 
     def _close(self) -> None:
         """Read a closing bracket: apply all operators since the opening bracket."""
-        self._reduce(_OR)
+        self._apply_waiting(_OR)
         if not self._operators or self._operators[-1].name != "(":
-            raise self._unexpected()
-        self._next()
+            raise self._unexpected_word()
+        self._take_word()
         self._operators.pop()
         self._apply_prefixes()
 
-    def _postfix(self) -> _Expected:
+    def _read_postfix(self) -> _Expected:
         """Read an operator that may follow NOT: IN, BETWEEN, or a search."""
         negates = self._word.kind == "NOT"
         if negates:
-            self._next()
+            self._take_word()
         word = self._word
         if word.kind != "IN" and word.kind != "BETWEEN" and word.kind not in _SEARCHES:
-            raise self._unexpected()
-        self._next()
-        self._reduce(_COMPARISON)
+            raise self._unexpected_word()
+        self._take_word()
+        self._apply_waiting(_COMPARISON)
         if word.kind == "BETWEEN":
-            self._ordered(self._operands[-1])
+            self._check_ordered(self._operands[-1])
             jump = self._program.add(kernel.IF_NULL)
-            self._wait(_Operator("NOT BETWEEN" if negates else "BETWEEN", _OPEN, jump))
+            self._push_operator(_Operator("NOT BETWEEN" if negates else "BETWEEN", _OPEN, jump))
             return _Expected.OPERAND
         if word.kind == "IN":
-            self._in(negates)
+            self._read_in_list(negates)
         else:
-            self._search(_SEARCHES[word.kind], negates)
+            self._read_search(_SEARCHES[word.kind], negates)
         return _Expected.OPERATOR
 
-    def _reduce(self, level: int) -> None:
+    def _apply_waiting(self, level: int) -> None:
         """Apply the waiting operators of at least this precedence."""
         while self._operators and self._operators[-1].level >= level:
             operator = self._operators.pop()
@@ -329,19 +338,19 @@ class _Compiler:
             if operator.level <= _AND:
                 self._as_condition(right)
                 self._program.add(kernel.OR if operator.level == _OR else kernel.AND)
-                self._program.aim(operator.jump)
+                self._program.set_jump_target(operator.jump)
             elif operator.level == _EQUALITY:
-                self._equal(left, right)
+                self._write_equal(left, right)
                 if operator.name == "<>":
                     self._program.add(kernel.NOT)
             else:
-                self._compare(_RELATIONS[operator.name], left, right, operator.jump)
+                self._write_comparison(_RELATIONS[operator.name], left, right, operator.jump)
             self._operands.append(_Operand(_Kind.BOOLEAN, left.start))
 
-    def _binary(self, name: str) -> None:
+    def _push_binary(self, name: str) -> None:
         """Push a binary operator, whose left side is complete."""
         level = _LEVELS[name]
-        self._reduce(level)
+        self._apply_waiting(level)
         jump = -1
         if level <= _AND:
             left = self._operands.pop()
@@ -349,9 +358,9 @@ class _Compiler:
             jump = self._program.add(kernel.IF_TRUE if level == _OR else kernel.IF_FALSE)
             self._operands.append(left)
         elif level == _COMPARISON:
-            self._ordered(self._operands[-1])
+            self._check_ordered(self._operands[-1])
             jump = self._program.add(kernel.IF_NULL)
-        self._wait(_Operator(name, level, jump))
+        self._push_operator(_Operator(name, level, jump))
 
     def _as_condition(self, operand: _Operand) -> None:
         """Write the op that casts a property, the last operand, to a condition; raises SqlError
@@ -361,14 +370,14 @@ class _Compiler:
         elif operand.kind not in (_Kind.BOOLEAN, _Kind.TRUTH):
             raise SqlError(f"{_operand_text(operand)} is no condition")
 
-    def _ordered(self, operand: _Operand) -> None:
+    def _check_ordered(self, operand: _Operand) -> None:
         """Raises SqlError for an operand that an ordering comparison does not allow
         (ComparisonExpression.checkLessThanOperand)."""
         is_text = operand.kind is _Kind.CONSTANT and not operand.is_number
         if is_text or operand.kind in (_Kind.BOOLEAN, _Kind.TRUTH):
             raise SqlError(f"{_operand_text(operand)} cannot be compared by <, <=, > or >=")
 
-    def _equal(self, left: _Operand, right: _Operand) -> None:
+    def _write_equal(self, left: _Operand, right: _Operand) -> None:
         """Write the ops of `left` = `right`, as one op for a property and a constant. Raises
         SqlError for NULL."""
         for one in (left, right):
@@ -377,23 +386,23 @@ class _Compiler:
         if left.kind is _Kind.TRUTH and right.kind is _Kind.CONSTANT:
             raise SqlError(f"{_operand_text(left)} cannot be compared with {_operand_text(right)}")
         if left.kind is _Kind.PROPERTY and right.compare >= 0:
-            self._program.take_back(right.start)
-            self._program.take_back(left.start)
+            self._program.remove_ops_from(right.start)
+            self._program.remove_ops_from(left.start)
             self._program.add(right.compare, name=str(left.value), operand=right.operand)
         else:
             self._program.add(kernel.COMPARE, flag=kernel.EQUAL)
 
-    def _compare(self, relation: int, left: _Operand, right: _Operand, jump: int) -> None:
+    def _write_comparison(self, relation: int, left: _Operand, right: _Operand, jump: int) -> None:
         """Write a comparison; `jump` skips it if the left side is null, because the result is then
         null."""
-        self._ordered(right)
+        self._check_ordered(right)
         if left.kind is _Kind.PROPERTY and right.is_number:
             self._compare_number(relation, left, right, left.start)
         elif right.kind is _Kind.PROPERTY and left.is_number:
             self._compare_number(_TURNED[relation], right, left, left.start)
         else:
             self._program.add(kernel.COMPARE, flag=relation)
-            self._program.aim(jump)
+            self._program.set_jump_target(jump)
 
     def _compare_number(
         self, relation: int, name: _Operand, number: _Operand, start: int | None
@@ -401,35 +410,35 @@ class _Compiler:
         """Write one op for a comparison with a number; it replaces all ops from `start`, if
         given."""
         if start is not None:
-            self._program.take_back(max(name.start, number.start))
-            self._program.take_back(start)
+            self._program.remove_ops_from(max(name.start, number.start))
+            self._program.remove_ops_from(start)
         self._program.add(
             number.compare, flag=relation, name=str(name.value), operand=number.operand
         )
 
     def _is_null(self) -> None:
         """Read IS NULL or IS NOT NULL and write its ops."""
-        self._next()
-        self._reduce(_EQUALITY)
+        self._take_word()
+        self._apply_waiting(_EQUALITY)
         negates = self._word.kind == "NOT"
         if negates:
-            self._next()
+            self._take_word()
         if self._word.kind != "NULL":
-            raise self._unexpected()
-        self._next()
+            raise self._unexpected_word()
+        self._take_word()
         operand = self._operands.pop()
         self._program.add(kernel.IS_NULL)
         if negates:
             self._program.add(kernel.NOT)
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
-    def _string(self) -> str:
+    def _read_string(self) -> str:
         """Read a text literal and return its value."""
         if self._word.kind != TEXT:
-            raise self._unexpected()
-        return str(_literal(self._next()))
+            raise self._unexpected_word()
+        return str(_literal_value(self._take_word()))
 
-    def _in(self, negates: bool) -> None:
+    def _read_in_list(self, negates: bool) -> None:
         """Read the list of IN and write its op; `negates`: NOT IN."""
         operand = self._operands.pop()
         if operand.kind is not _Kind.PROPERTY:
@@ -437,53 +446,53 @@ class _Compiler:
         members: set[bytes] = set()
         wanted = "("
         while self._word.kind == wanted:
-            self._next()
-            members.add(texts.encoded(self._string()))
+            self._take_word()
+            members.add(texts.encode_text(self._read_string()))
             wanted = ","
         if not members or self._word.kind != ")":
-            raise self._unexpected()
-        self._next()
-        self._program.take_back(operand.start)
+            raise self._unexpected_word()
+        self._take_word()
+        self._program.remove_ops_from(operand.start)
         self._program.add_list(members, flag=int(negates), name=str(operand.value))
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
-    def _search(self, op: int, negates: bool) -> None:
+    def _read_search(self, op: int, negates: bool) -> None:
         """Read the text of CONTAINS, STARTSWITH or ENDSWITH, which `op` names, and write the op;
         `negates`: after NOT."""
-        operand, wanted = self._operands.pop(), self._string()
+        operand, wanted = self._operands.pop(), self._read_string()
         self._searches += op == kernel.CONTAINS
         if self._searches > SEARCHES_MAX:
             raise SqlError(f"It searches over {SEARCHES_MAX} times")
         if wanted:
             self._program.add(op, flag=int(negates), operand=self._program.text(wanted))
         else:  # with and without NOT: RocketMQ does not read the operand for an empty text
-            self._program.take_back(operand.start)
+            self._program.remove_ops_from(operand.start)
             self._program.add(kernel.BOOLEAN)
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
     def _between_low(self) -> None:
         """Write the op for a complete lower bound; AND must follow."""
         if self._word.kind != "AND":
-            raise self._unexpected()
-        self._next()
+            raise self._unexpected_word()
+        self._take_word()
         between = self._operators.pop()
-        self._ordered(self._operands[-1])
+        self._check_ordered(self._operands[-1])
         negates = between.name == "NOT BETWEEN"
         jump = self._program.add(kernel.BETWEEN_LOW, flag=int(negates))
-        self._wait(_Operator("NOT TO" if negates else "TO", _OPEN, between.jump, jump))
+        self._push_operator(_Operator("NOT TO" if negates else "TO", _OPEN, between.jump, jump))
 
-    def _between(self) -> None:
+    def _write_between(self) -> None:
         """Write the op for a complete upper bound (ComparisonExpression.createBetween)."""
         operator = self._operators.pop()
         high, low, value = self._operands.pop(), self._operands.pop(), self._operands.pop()
-        self._ordered(high)
+        self._check_ordered(high)
         program, negates = self._program, operator.name == "NOT TO"
         if not negates and _is_above(low, high):
             raise SqlError(f"BETWEEN asks for two values in order, not {low.value}, {high.value}")
         if value.kind is _Kind.PROPERTY and low.is_number and high.is_number:
-            program.take_back(high.start)
-            program.take_back(low.start)
-            program.take_back(value.start)
+            program.remove_ops_from(high.start)
+            program.remove_ops_from(low.start)
+            program.remove_ops_from(value.start)
             first, second = kernel.GREATER_EQUAL, kernel.LESS_EQUAL
             if negates:
                 first, second = kernel.LESS, kernel.GREATER
@@ -491,11 +500,11 @@ class _Compiler:
             jump = program.add(kernel.IF_TRUE if negates else kernel.IF_FALSE)
             self._compare_number(second, value, high, None)
             program.add(kernel.OR if negates else kernel.AND)
-            program.aim(jump)
+            program.set_jump_target(jump)
         else:
             program.add(kernel.BETWEEN_HIGH, flag=int(negates))
-            program.aim(operator.jump)
-            program.aim(operator.second_jump)
+            program.set_jump_target(operator.jump)
+            program.set_jump_target(operator.second_jump)
         self._operands.append(_Operand(_Kind.BOOLEAN, value.start))
 
 
@@ -512,7 +521,7 @@ def _is_above(low: _Operand, high: _Operand) -> bool:
     return one > other
 
 
-def _literal(word: SqlWord) -> str | int | float:
+def _literal_value(word: SqlWord) -> str | int | float:
     """Convert a literal to its value. Raises SqlError for a number outside Java's range."""
     if word.kind == TEXT:
         return word.text[1:-1].replace("''", "'")

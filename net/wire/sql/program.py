@@ -61,26 +61,26 @@ class Program:
 
     def add_list(self, members: set[bytes], *, flag: int, name: str) -> None:
         """Append IN, or NOT IN with `flag` 1: whether property `name` equals one of `members`
-        (`encoded` texts)."""
+        (`encode_text` texts)."""
         number = len(self._lists)
         self._lists.append(sorted(members, key=lambda member: (len(member), member)))
         self.add(kernel.IN, flag=flag, name=name, arg=len(members), operand=_WHOLE.pack(number))
 
-    def take_back(self, number: int) -> None:
+    def remove_ops_from(self, number: int) -> None:
         """Remove the ops from `number` on; together they must push a single value."""
         if number < len(self._ops):
             del self._ops[number:]
             self._depth -= 1
 
-    def aim(self, number: int) -> None:
+    def set_jump_target(self, number: int) -> None:
         """Set the target of the jump with that number to the op that is appended next."""
         op, flag, name, _arg, operand = self._ops[number]
         self._ops[number] = op, flag, name, len(self._ops), operand
 
     def text(self, text: str) -> bytes:
         """Store a text, once, and return the 8-byte operand that refers to it."""
-        data = encoded(text)
-        return _PLACE.pack(self._place(data), len(data))
+        data = encode_text(text)
+        return _PLACE.pack(self._store_text(data), len(data))
 
     def _name(self, name: str) -> int:
         """Return the number of a property's name, which is added once. Raises SqlError beyond
@@ -90,7 +90,7 @@ class Program:
             raise SqlError(f"It names over {kernel.NAMES_MAX} properties")
         return number
 
-    def _place(self, data: bytes) -> int:
+    def _store_text(self, data: bytes) -> int:
         """Store bytes, once, and return their position among the stored texts."""
         at = self._texts.get(data)
         if at is None:
@@ -105,7 +105,7 @@ class Program:
         for members in self._lists:
             firsts.append(len(entries))
             entries += members
-        places = [_PLACE.pack(self._place(entry), len(entry)) for entry in entries]
+        places = [_PLACE.pack(self._store_text(entry), len(entry)) for entry in entries]
         ops = []
         for op, flag, name, arg, operand in self._ops:
             if op == kernel.IN:
@@ -115,7 +115,7 @@ class Program:
         return b"".join((_HEAD.pack(kernel.MAGIC, *sizes), *ops, *places, *self._texts))
 
 
-def encoded(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """Encode a text as UTF-8, as in properties; half a surrogate pair is kept, and matches no
     message."""
     return text.encode(errors="surrogatepass")

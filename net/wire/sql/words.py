@@ -52,7 +52,7 @@ class SqlWord(NamedTuple):
     at: int
 
 
-def words(expression: str) -> Iterator[SqlWord]:
+def split_words(expression: str) -> Iterator[SqlWord]:
     """Yield the words of an expression in order, without comments, and END. Raises SqlError where
     no word can begin, and beyond WORDS_MAX.
 

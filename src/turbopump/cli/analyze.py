@@ -59,7 +59,7 @@ def _run_job(job: str, module: str, context: typer.Context) -> None:
     if not words or HELP & set(words):
         _show_help(PARSERS[job]())
         raise typer.Exit(0 if words else 2)
-    _check(PARSERS[job](), words)
+    _check_arguments(PARSERS[job](), words)
     needless = OF_SPARK if "--local" in words else ()
     for package in PACKAGES:
         if package not in needless and find_spec(package) is None:
@@ -70,7 +70,7 @@ def _run_job(job: str, module: str, context: typer.Context) -> None:
     raise typer.Exit(import_module(module).main(words))
 
 
-def _check(parser: argparse.ArgumentParser, words: list[str]) -> None:
+def _check_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Check a job's arguments; wrong ones raise UserError with one sentence, as in every other
     command.
     """

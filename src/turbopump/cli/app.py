@@ -18,7 +18,7 @@ from turbopump.cli.admin import commands as admin
 from turbopump.cli.bench import commands as bench
 from turbopump.cli.consume import consume
 from turbopump.cli.credentials import add_options, with_credentials
-from turbopump.cli.errors import FAILED, UserError, fail, failure_of
+from turbopump.cli.errors import FAILED, UserError, exit_with_error, failure_of
 from turbopump.cli.group import commands as node
 from turbopump.cli.inspect import commands as inspect
 from turbopump.cli.nodes import broker, container, controller, namesrv, proxy
@@ -84,14 +84,14 @@ def run() -> None:
         finally:
             sys.stdout.flush()  # here, so that a full disk is reported as one sentence
     except UserError as error:
-        fail(error)
+        exit_with_error(error)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has ended: no error
         _drop_output()
         raise SystemExit(FAILED) from None
     except OSError as error:
         if error.filename is None:
             _drop_output()
-        fail(failure_of(error))
+        exit_with_error(failure_of(error))
 
 
 def _drop_output() -> None:

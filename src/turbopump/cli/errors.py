@@ -48,7 +48,7 @@ def failure_of(error: OSError) -> UserError:
     return kind(sentence_of(error))
 
 
-def fail(error: UserError) -> NoReturn:
+def exit_with_error(error: UserError) -> NoReturn:
     """Print the error to stderr and end the process with its exit code (SystemExit)."""
     print(f"turbopump: {error}", file=sys.stderr)
     raise SystemExit(error.exit_code)

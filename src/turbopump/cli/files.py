@@ -25,7 +25,11 @@ def properties_text(path: Path) -> str:
     Raises UserError for a file that cannot be read and for JSON: each JSON line would be an unknown
     key, and the node would start with defaults.
     """
-    from turbopump.net.wire.java_properties import PropertiesError, parse_properties, printable
+    from turbopump.net.wire.java_properties import (
+        PropertiesError,
+        escape_unprintable,
+        parse_properties,
+    )
 
     text = read_text(path)
     if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
@@ -39,7 +43,7 @@ def properties_text(path: Path) -> str:
         if item.key in seen:
             logging.getLogger(__name__).warning(
                 "%s: %s is given twice, in lines %d and %d: the last one counts",
-                *(path, printable(item.key), seen[item.key], item.line),
+                *(path, escape_unprintable(item.key), seen[item.key], item.line),
             )
         seen[item.key] = item.line
     return text

@@ -34,13 +34,13 @@ class GcTuning:
         self._clock_ms = clock_ms
         self._began_ms = 0.0
 
-    def begin(self) -> None:
+    def begin_freezing(self) -> None:
         """Register this callback, and freeze all objects of imports and of the start: they live as
         long as the process."""
         gc.freeze()
         gc.callbacks.append(self)
 
-    def end(self) -> None:
+    def end_freezing(self) -> None:
         """Stop freezing, and make all frozen objects visible to the collector."""
         gc.callbacks.remove(self)
         gc.unfreeze()

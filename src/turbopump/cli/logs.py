@@ -18,7 +18,7 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 """Form of a log line, for logging.Formatter."""
 
 
-def configure(folder: Path | None, level: str) -> None:
+def configure_logging(folder: Path | None, level: str) -> None:
     """Log messages of at least `level` (debug, info, warning, error) to stderr and, with a folder,
     which is made if it is missing, to turbopump.log in it. Raises OSError."""
     # The handler of a full disk or a closed terminal must not fill the other log with tracebacks.

@@ -68,7 +68,9 @@ def namesrv(
     foreign = {
         item.key for item in given if quorum.has_key(item.key) and not config.has_key(item.key)
     }
-    warnings = _update(config, [item for item in given if item.key not in foreign], config_file)
+    warnings = _set_properties(
+        config, [item for item in given if item.key not in foreign], config_file
+    )
     if config_file is not None and not config.config_store_path:
         config.config_store_path = str(config_file)
     if port is not None:
@@ -78,7 +80,7 @@ def namesrv(
     if config.enable_controller_in_namesrv:
         # listenPort is the name server's; the controller's port is in its entry of the peers.
         own = [item for item in given if quorum.has_key(item.key) and item.key != "listenPort"]
-        _update(quorum, own, config_file)
+        _set_properties(quorum, own, config_file)
         quorum.config_store_path = config.config_store_path
         nodes.append(_controller_node(quorum))
     elif foreign:
@@ -90,7 +92,7 @@ def namesrv(
         for each in nodes[1:]:
             _print_ready(f"controller {quorum.self_id}", each.address, as_json)
 
-    _serve(NodeGroup(*nodes), ready)
+    _run_node(NodeGroup(*nodes), ready)
     _print_stopped(as_json)
 
 
@@ -105,12 +107,12 @@ def controller(
 
     _begin_logging(log_folder, log_level)
     config = ControllerConfig()
-    warnings = _update(config, _properties_of(config_file), config_file)
+    warnings = _set_properties(config, _properties_of(config_file), config_file)
     if config_file is not None and not config.config_store_path:
         config.config_store_path = str(config_file)
     _log_warnings(config_file, warnings)
     node = _controller_node(config)
-    _serve(node, lambda: _print_ready(f"controller {config.self_id}", node.address, as_json))
+    _run_node(node, lambda: _print_ready(f"controller {config.self_id}", node.address, as_json))
     _print_stopped(as_json)
 
 
@@ -135,16 +137,16 @@ def broker(
     if not config.namesrv_addr:
         logging.getLogger(__name__).warning(NO_NAME_SERVER)
     recovering = Recovering(as_json)
-    node = BrokerNode(config, on_progress=recovering.show)
+    node = BrokerNode(config, on_progress=recovering.show_progress)
 
     def ready() -> None:
-        recovering.end()
+        recovering.remove_bar()
         _print_ready(f"broker {config.broker_name}", node.address, as_json)
 
     try:
-        _serve(node, ready)
+        _run_node(node, ready)
     finally:
-        recovering.end()
+        recovering.remove_bar()
     _print_stopped(as_json)
 
 
@@ -170,7 +172,9 @@ def proxy(
     _begin_logging(log_folder, log_level)
     config = ProxyConfig()
     with _errors_of(config_file):
-        warnings = config.update(read_file("" if config_file is None else read_text(config_file)))
+        warnings = config.update_keys(
+            read_file("" if config_file is None else read_text(config_file))
+        )
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
     elif config_file is not None:
@@ -179,7 +183,7 @@ def proxy(
         config.grpc_server_port = port
     _log_warnings(config_file, warnings)
     node = proxy_node(config)
-    _serve(node, lambda: _print_ready("proxy", node.address, as_json))
+    _run_node(node, lambda: _print_ready("proxy", node.address, as_json))
     _print_stopped(as_json)
 
 
@@ -213,11 +217,11 @@ def container(
     given = _properties_of(config_file)
     if broker_files is not None:
         given.append(Property("brokerConfigPaths", broker_files))
-    _log_warnings(config_file, _update(config, given, config_file))
+    _log_warnings(config_file, _set_properties(config, given, config_file))
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
     node = ContainerNode(config, on_event=lambda event: _print_broker_event(event, as_json))
-    _serve(node, lambda: _print_ready("container", node.address, as_json))
+    _run_node(node, lambda: _print_ready("container", node.address, as_json))
     if node.unclean:
         raise CommandFailed("; ".join(node.unclean))
     _print_stopped(as_json)
@@ -250,14 +254,14 @@ def _properties_of(path: Path | None) -> "list[Property]":
         return parse_properties(_file_text(path))
 
 
-def _update(
+def _set_properties(
     config: "NamesrvConfig | ControllerConfig | ContainerConfig",
     properties: "list[Property]",
     path: Path | None,
 ) -> list[str]:
     """Set the properties in `config`; returns warnings. Raises UserError that names the file."""
     with _errors_of(path):
-        return config.update(properties)
+        return config.update_keys(properties)
 
 
 @contextmanager
@@ -279,7 +283,7 @@ def _file_text(path: Path | None) -> str:
 
 def _begin_logging(folder: Path | None, level: str) -> None:
     try:
-        logs.configure(folder, level)
+        logs.configure_logging(folder, level)
     except OSError as error:
         raise UserError(f"the log folder cannot be used: {sentence_of(error)}") from None
 
@@ -289,12 +293,12 @@ def _log_warnings(path: Path | None, warnings: list[str]) -> None:
         logging.getLogger(__name__).warning("%s: %s", path, warning)
 
 
-def _serve(node: "Node", ready: Callable[[], None]) -> None:
+def _run_node(node: "Node", ready: Callable[[], None]) -> None:
     """Run a node until a signal stops it."""
     from turbopump.cli.run_command import run
-    from turbopump.cli.serve import serve
+    from turbopump.cli.serve import serve_until_signal
 
-    run(serve(node, ready))
+    run(serve_until_signal(node, ready))
 
 
 def _print_ready(what: str, address: str, as_json: bool) -> None:

@@ -24,7 +24,7 @@ class JsonResult(Protocol):
         ...
 
 
-def show(result: JsonResult, as_json: bool, lines: Sequence[str]) -> None:
+def print_result(result: JsonResult, as_json: bool, lines: Sequence[str]) -> None:
     """Print a result to stdout and flush: as JSON, or else `lines` for people."""
     if as_json:
         print_json(result.to_json())
@@ -42,7 +42,7 @@ def java_text(value: object) -> object:
     return value
 
 
-def columns(layout: str, *values: object) -> str:
+def format_columns(layout: str, *values: object) -> str:
     """Format one line of columns by `layout`, fields as in `{:<16} {:>14}`; trailing blanks are
     cut.
 
@@ -51,12 +51,14 @@ def columns(layout: str, *values: object) -> str:
     return layout.format(*map(java_text, values)).rstrip()
 
 
-def table(layout: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Format the head and the rows as lines with `columns`."""
-    return [columns(layout, *cells) for cells in (head, *rows)]
+def format_table(
+    layout: str, head: Sequence[object], rows: Iterable[Sequence[object]]
+) -> list[str]:
+    """Format the head and the rows as lines with `format_columns`."""
+    return [format_columns(layout, *cells) for cells in (head, *rows)]
 
 
-def front(text: str, length: int) -> str:
+def shorten_text(text: str, length: int) -> str:
     """Shorten a text to its first `length` characters (RocketMQ: UtilAll.frontStringAtLeast)."""
     return text[:length]
 

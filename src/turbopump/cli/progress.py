@@ -23,7 +23,7 @@ class Recovering:
     """Shows the progress of recovery: JSON events on stdout, or a bar on stderr if that is a
     terminal.
 
-    `show` may be called at any rate; `end` must be called before other output.
+    `show_progress` may be called at any rate; `remove_bar` must be called before other output.
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -32,18 +32,18 @@ class Recovering:
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
-    def show(self, progress: "Progress") -> None:
+    def show_progress(self, progress: "Progress") -> None:
         """Show `progress` of the node's recovery, if INTERVAL_S has passed or a bar is shown."""
         now_s = time.monotonic()
         if self._bar is None and now_s - self._shown_s < INTERVAL_S:
             return
         self._shown_s = now_s
         if self._json:
-            print_json(event(progress))
+            print_json(progress_event(progress))
         elif sys.stderr.isatty():
             self._draw_bar(progress)
 
-    def end(self) -> None:
+    def remove_bar(self) -> None:
         """Remove the bar: the node is ready, stopped or failed."""
         if self._bar is not None:
             self._bar.stop()
@@ -74,7 +74,7 @@ class Recovering:
         )
 
 
-def event(progress: "Progress") -> dict[str, object]:
+def progress_event(progress: "Progress") -> dict[str, object]:
     """Build the JSON event of `progress`; `done` and `total` are bytes of the log."""
     return {
         "event": "recovering",

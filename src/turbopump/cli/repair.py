@@ -77,7 +77,7 @@ def _repair_damage(opened: "Store", give_up: int | None, cut_at: int | None, now
 
     try:
         if give_up is not None:
-            opened.give_up(LogOffset(give_up))
+            opened.skip_damaged_record(LogOffset(give_up))
         if cut_at is not None:
             opened.truncate(LogOffset(cut_at), now_ms)
     except StoreError as error:

@@ -38,7 +38,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
+def run_with_admin(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
     """Run `call` with an admin client and return its result; raises CommandFailed if no node
     answers, or one refuses.
     """
@@ -53,7 +53,7 @@ def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
     return run(failing_clearly(main()))
 
 
-def repeat(interval_s: int | None, show: Callable[[], None]) -> None:
+def repeat_call(interval_s: int | None, show: Callable[[], None]) -> None:
     """Call `show` once, or forever with pauses of `interval_s`; None: once."""
     show()
     while interval_s is not None:

@@ -118,8 +118,8 @@ def send(
         print_lines([line + handle], flush=True)
 
     async def main() -> None:
-        async with _sender(addresses, options, transaction) as send_one:
-            for content in _bodies(body, file, count):
+        async with _open_sender(addresses, options, transaction) as send_one:
+            for content in _bodies_to_send(body, file, count):
                 message = Message(
                     topic,
                     content,
@@ -137,7 +137,7 @@ def send(
 
 
 @asynccontextmanager
-async def _sender(
+async def _open_sender(
     addresses: list[str], options: "ClientOptions", ending: LocalEnd | None
 ) -> "AsyncIterator[Callable[[Message], Awaitable[SendResult]]]":
     """Yield the function that sends one message: directly, or in a transaction that ends with
@@ -171,7 +171,7 @@ async def _sender(
         yield send_half
 
 
-def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
+def _bodies_to_send(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
     """Yield the bodies to send: `count` times the text or the file's content, else the lines of
     standard input, read as they arrive. Raises UserError."""
     if body is not None and file is not None:

@@ -62,7 +62,7 @@ class NodeGroup:
                 await self.stop()
 
 
-async def serve(node: Node, ready: Callable[[], None]) -> None:
+async def serve_until_signal(node: Node, ready: Callable[[], None]) -> None:
     """Start the node, call `ready`, wait for SIGINT, SIGTERM or SIGHUP (a closed terminal), stop.
 
     A signal during the start cancels it, so a long recovery ends soon; the next start resumes it.
@@ -84,12 +84,12 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
         if ABANDONED and not is_up:
             exit_at_once()
     gc_tuning = GcTuning()
-    gc_tuning.begin()
+    gc_tuning.begin_freezing()
     try:
         ready()
         await stop.wait()
     finally:
-        gc_tuning.end()
+        gc_tuning.end_freezing()
         try:
             await node.stop()
         finally:

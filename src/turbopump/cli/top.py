@@ -105,13 +105,13 @@ async def _show_repeatedly(
     """Show a sample and its changes every `interval_s` until `stop` is set."""
     import asyncio
 
-    from turbopump.net.client.admin.group_view import changes, with_known_roles
+    from turbopump.net.client.admin.group_view import find_changes, with_known_roles
 
     loop, before = asyncio.get_running_loop(), None
     while not stop.is_set():
         due_s = loop.time() + interval_s
         sample = await watch.sample()
-        shown.show(sample, [] if before is None else changes(before, sample))
+        shown.show(sample, [] if before is None else find_changes(before, sample))
         before = with_known_roles(before, sample)
         try:
             async with asyncio.timeout_at(due_s):
@@ -173,10 +173,10 @@ class Screen(AbstractContextManager["Screen"]):
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
         """Draw the sample and the latest CHANGES_SHOWN changes; only inside of the `with` block."""
-        from turbopump.cli.top_view import screen
+        from turbopump.cli.top_view import build_screen
 
         assert self._live is not None
         self._changes.extend(changes)
         width = self._live.console.width
-        shown = screen(self._title, sample, list(self._changes), width)
+        shown = build_screen(self._title, sample, list(self._changes), width)
         self._live.update(shown, refresh=True)

@@ -7,7 +7,7 @@ screen.
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
-from turbopump.cli.output import columns, duration_text, local_time
+from turbopump.cli.output import duration_text, format_columns, local_time
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
@@ -42,7 +42,7 @@ BROKER_COLUMNS: Final = (
 )
 """Headings of the table of a group's brokers."""
 CONTROLLER_LINE: Final = "{:<12} {:<22} {:<9} {:>6} {:>6}  {}"
-"""Layout of a controller's line, for `output.columns`; the next constants likewise."""
+"""Layout of a controller's line, for `output.format_columns`; the next constants likewise."""
 BROKER_LINE: Final = (
     "{:>4} {:<22} {:<7} {:>6} {:<4} {:<5} {:>15} {:>15} {:>16} {:>10} {:>10} {:>6}  {}"
 )
@@ -88,17 +88,19 @@ def sample_lines(sample: "Sample") -> list[str]:
     """Format the whole sample as lines, an empty one last; times are local."""
     lines = [local_time(sample.at_ms), *(f"! {error}" for error in sample.errors)]
     if sample.controllers:
-        lines.append(columns(CONTROLLER_LINE, *CONTROLLER_COLUMNS))
-        lines += [columns(CONTROLLER_LINE, *_controller_row(each)) for each in sample.controllers]
+        lines.append(format_columns(CONTROLLER_LINE, *CONTROLLER_COLUMNS))
+        lines += [
+            format_columns(CONTROLLER_LINE, *_controller_row(each)) for each in sample.controllers
+        ]
     for group in sample.groups:
-        lines += [group_title(group), columns(BROKER_LINE, *BROKER_COLUMNS)]
-        lines += [columns(BROKER_LINE, *_broker_row(group, each)) for each in group.brokers]
+        lines += [group_title(group), format_columns(BROKER_LINE, *BROKER_COLUMNS)]
+        lines += [format_columns(BROKER_LINE, *_broker_row(group, each)) for each in group.brokers]
         if group.lags:
-            lines.append(columns(LAG_LINE, *LAG_COLUMNS))
-            lines += [columns(LAG_LINE, *_lag_row(each)) for each in group.lags]
+            lines.append(format_columns(LAG_LINE, *LAG_COLUMNS))
+            lines += [format_columns(LAG_LINE, *_lag_row(each)) for each in group.lags]
         if group.pops:
-            lines.append(columns(POP_LINE, *POP_COLUMNS))
-            lines += [columns(POP_LINE, *_pop_row(each)) for each in group.pops]
+            lines.append(format_columns(POP_LINE, *POP_COLUMNS))
+            lines += [format_columns(POP_LINE, *_pop_row(each)) for each in group.pops]
         lines += [f"     {line}" for line in waiting_lines(group.waiting, sample.at_ms)]
     return [*lines, ""]
 
@@ -237,7 +239,7 @@ def _value_text(value: int | bool | None, doubt: str = "") -> str:
     return UNKNOWN if value is None else str(value)
 
 
-def screen(
+def build_screen(
     title: str, sample: "Sample", changes: Sequence["Change"], width: int
 ) -> "RenderableType":
     """Build what rich shows of the sample and the changes, newest last, on a terminal of `width`
@@ -250,7 +252,7 @@ def screen(
     if sample.controllers:
         rows = [_controller_row(each) for each in sample.controllers]
         styles = [_row_style(each.error, each.is_leader) for each in sample.controllers]
-        parts += ["", _table(CONTROLLER_COLUMNS, rows, styles)]
+        parts += ["", _build_table(CONTROLLER_COLUMNS, rows, styles)]
     for group in sample.groups:
         rows = [_broker_row(group, each) for each in group.brokers]
         styles = [
@@ -261,15 +263,15 @@ def screen(
         parts += [
             "",
             Text(group_title(group), style=OLD if group.age_ms else "bold cyan"),
-            _table(BROKER_COLUMNS, rows, styles, left_out, old),
+            _build_table(BROKER_COLUMNS, rows, styles, left_out, old),
         ]
         if group.lags:
             lags = [_lag_row(each) for each in group.lags[:LAGS_SHOWN]]
             away = ["" if each.members else "yellow" for each in group.lags[:LAGS_SHOWN]]
-            parts += ["", _table(LAG_COLUMNS, lags, away)]
+            parts += ["", _build_table(LAG_COLUMNS, lags, away)]
         if group.pops:
             pops = [_pop_row(each) for each in group.pops[:LAGS_SHOWN]]
-            parts += ["", _table(POP_COLUMNS, pops, [""] * len(pops))]
+            parts += ["", _build_table(POP_COLUMNS, pops, [""] * len(pops))]
         parts += [Text(line) for line in waiting_lines(group.waiting, sample.at_ms)]
     parts.append(Text("\nWhat happened", style="bold cyan"))
     for each in changes:
@@ -283,7 +285,7 @@ def _row_style(error: str, is_first: bool) -> str:
     return "red" if error else "bold" if is_first else ""
 
 
-def _table(
+def _build_table(
     names: Sequence[str],
     rows: Sequence[Sequence[object]],
     styles: Sequence[str],

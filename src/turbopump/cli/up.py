@@ -129,7 +129,7 @@ def up(
     if not host:
         raise UserError("no address to listen at is given: --host HOST")
     properties = {} if config is None else read_properties(config)
-    _prepare(data, log_level)
+    _create_data_folder(data, log_level)
     recovering = Recovering(as_json)
     apart = controllers > 0 or acting_master if processes is None else processes
     cluster = Cluster(
@@ -144,7 +144,7 @@ def up(
         controllers=controllers,
         controller_port=controller_port,
         broker_properties=properties,
-        on_progress=recovering.show,
+        on_progress=recovering.show_progress,
     )
     if apart:
         from turbopump.cli.group.up_processes import up_processes
@@ -166,18 +166,18 @@ def _run_here(
 ) -> None:
     """Run all nodes on one loop of this process, until a signal."""
     from turbopump.cli.run_command import run
-    from turbopump.cli.serve import NodeGroup, serve
+    from turbopump.cli.serve import NodeGroup, serve_until_signal
 
     def ready() -> None:
-        recovering.end()
+        recovering.remove_bar()
         for warning in cluster.warnings:
             logging.getLogger(__name__).warning("%s: %s", config, warning)
         _print_ready(cluster, "" if beside is None else beside.address, as_json)
 
     try:
-        run(serve(cluster if beside is None else NodeGroup(cluster, beside), ready))
+        run(serve_until_signal(cluster if beside is None else NodeGroup(cluster, beside), ready))
     finally:
-        recovering.end()
+        recovering.remove_bar()
 
 
 def _print_stopped(as_json: bool) -> None:
@@ -187,7 +187,7 @@ def _print_stopped(as_json: bool) -> None:
         print_lines(["Stopped; everything is written down."])
 
 
-def _prepare(data: Path, log_level: str) -> None:
+def _create_data_folder(data: Path, log_level: str) -> None:
     """Create the data folder and its log; raises UserError."""
     from turbopump.cli import logs
     from turbopump.cluster import prepare_data
@@ -195,7 +195,7 @@ def _prepare(data: Path, log_level: str) -> None:
 
     try:
         prepare_data(data)
-        logs.configure(data / "logs", log_level)
+        logs.configure_logging(data / "logs", log_level)
     except OSError as error:
         raise UserError(f"the data folder cannot be used: {sentence_of(error)}") from None
     except StoreError as error:
@@ -210,7 +210,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
     try:
         found = parse_properties(properties_text(path))
-        for warning in BrokerConfig().update(found):
+        for warning in BrokerConfig().update_keys(found):
             logging.getLogger(__name__).warning("%s: %s", path, warning)
     except PropertiesError as error:
         raise UserError(f"{path}: {error}") from None

@@ -80,10 +80,10 @@ class ProxyRequestBackend:
         """Maximum bytes of a message's body."""
         return self._config.max_message_size
 
-    def work(self, host: bytes, steps: Steps[None]) -> None:
-        """Schedule steps of some milliseconds each, in turns with other work; the `work` calls of
-        one host run one after another. An error in a step is logged."""
-        self._turns.work(host, logged_steps(steps))
+    def run_steps(self, host: bytes, steps: Steps[None]) -> None:
+        """Schedule steps of some milliseconds each, in turns with other work; the `run_steps` calls
+        of one host run one after another. An error in a step is logged."""
+        self._turns.run_steps(host, logged_steps(steps))
 
     def resolve_names(
         self,
@@ -102,8 +102,8 @@ class ProxyRequestBackend:
             then()
             return
         self.waiting += size
-        wanted: list[Deferred[Any]] = [self._known.topics.fetch(name) for name in topics]
-        wanted += [self._known.groups.fetch(name) for name in groups]
+        wanted: list[Deferred[Any]] = [self._known.topics.get_or_query(name) for name in topics]
+        wanted += [self._known.groups.get_or_query(name) for name in groups]
 
         def answered(_answers: list[Any]) -> None:
             self.waiting -= size
@@ -122,7 +122,7 @@ class ProxyRequestBackend:
             raise RpcRefused(code, found.text)
         return found.topics
 
-    def group(self, name: str) -> SubscriptionGroupConfig | None:
+    def group_config(self, name: str) -> SubscriptionGroupConfig | None:
         """Return the configuration of a consumer group, from the cache (`resolve_names`); None if
         it does not exist. Raises RpcRefused if no broker responded, or the group is not known yet:
         the cache had no room for its name."""
@@ -143,7 +143,7 @@ class ProxyRequestBackend:
         """Whether a broker group of this name is known, with or without a master."""
         return self._known.has_broker_group(broker_name)
 
-    def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
+    def choose_queue(self, topic: str, message_group: str | None) -> tuple[str, int]:
         """Choose (broker name, queue id) for a message, from the cache. Without a message group:
         writable brokers in rotation, recently failed brokers only if there are no others, and
         ANY_QUEUE, so that the broker chooses. A message group has the same queue while the route is
@@ -182,12 +182,12 @@ class ProxyRequestBackend:
     def pop_available(self, _request: PopRequest) -> None:
         """No-op: a broker does this when it receives the request."""
 
-    def ask(
+    def execute_request(
         self, broker_name: str, request: Command, _peer: Peer, done: Done, wait_ms: int = 0
     ) -> None:
-        """Send a request to the master of a group; see BrokerCalls.ask."""
+        """Send a request to the master of a group; see BrokerCalls.send_to_master."""
         topics = [request.fields[name] for name in TOPIC_FIELDS if name in request.fields]
-        self._calls.ask(broker_name, request, topics, done, wait_ms)
+        self._calls.send_to_master(broker_name, request, topics, done, wait_ms)
 
     def register_client(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """Register a client's groups at the brokers in the background, and answer its heartbeat at

@@ -45,7 +45,7 @@ class BrokerCalls:
         self._held: dict[str, int] = {}
         self.held = 0
 
-    def ask(
+    def send_to_master(
         self,
         broker_name: str,
         request: Command,
@@ -61,9 +61,9 @@ class BrokerCalls:
         `wait_ms` is the time for which the broker may hold the request for messages, added to
         TIMEOUT_MS.
         """
-        address = self._known.master(broker_name)
+        address = self._known.master_address(broker_name)
         if not address:
-            self._known.failed(broker_name, address, topics)
+            self._known.note_failure(broker_name, address, topics)
             text = f"{broker_name} has no master"
             done(new_response(request, ResponseCode.SYSTEM_ERROR, text))
             return
@@ -87,10 +87,10 @@ class BrokerCalls:
             if not self._held[address]:
                 del self._held[address]
             if isinstance(response, str):
-                self._known.failed(broker_name, address, topics)
+                self._known.note_failure(broker_name, address, topics)
                 done(new_response(request, ResponseCode.SYSTEM_ERROR, response))
                 return
-            self._known.answered(broker_name, address)
+            self._known.note_response(broker_name, address)
             if response.code in _NOT_THE_MASTER:
                 for topic in topics:
                     self._known.topics.mark_doubtful(topic)

@@ -120,7 +120,7 @@ class ClusterMap:
 
     # Brokers
 
-    def master(self, broker_name: str) -> str:
+    def master_address(self, broker_name: str) -> str:
         """Return the `host:port` of a group's master; "" without a master, or for an unknown
         group."""
         broker = self._brokers.get(broker_name)
@@ -130,13 +130,13 @@ class ClusterMap:
         """Whether a broker group is known here, with or without a master."""
         return broker_name in self._brokers
 
-    def masters(self) -> dict[str, str]:
+    def master_addresses(self) -> dict[str, str]:
         """Return the `host:port` of all known masters, by the names of their groups."""
         return {name: one.master for name, one in self._brokers.items() if one.master}
 
     def name_at(self, address: str) -> str:
         """Return the name of the group whose master has this address; "" if no master has it."""
-        return next((name for name, at in self.masters().items() if at == address), "")
+        return next((name for name, at in self.master_addresses().items() if at == address), "")
 
     def is_up(self, broker_name: str) -> bool:
         """Whether a group has a master without a failure in the last DOWN_MS."""
@@ -145,7 +145,7 @@ class ClusterMap:
             return False
         return broker.failed_ms is None or self._steady_ms() - broker.failed_ms > DOWN_MS
 
-    def failed(self, broker_name: str, address: str, topics: Iterable[str]) -> None:
+    def note_failure(self, broker_name: str, address: str, topics: Iterable[str]) -> None:
         """Record that the master at `address` did not respond, or is no longer master.
 
         It is avoided for DOWN_MS (`is_up`), the routes of `topics` are queried before their next
@@ -160,7 +160,7 @@ class ClusterMap:
             # The next tick queries for all masters.
             self._cluster_ms = min(self._cluster_ms, self._steady_ms() - CLUSTER_MS)
 
-    def answered(self, broker_name: str, address: str) -> None:
+    def note_response(self, broker_name: str, address: str) -> None:
         """Record that the master at `address` has responded: it is up again."""
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.master == address:
@@ -182,7 +182,7 @@ class ClusterMap:
         if self._asks_cluster:
             return
         self._asks_cluster, self._cluster_ms = True, self._steady_ms()
-        self._name_servers.cluster().then(self._on_cluster)
+        self._name_servers.query_cluster().then(self._on_cluster)
 
     def _on_cluster(self, cluster: ClusterInfo | Absent) -> None:
         """Update the masters of all groups from the response, then continue what waited for it."""
@@ -226,7 +226,7 @@ class ClusterMap:
             else:
                 self._on_route(name, before, route, found.resolve)
 
-        self._name_servers.route(GetRouteInfoRequest(name, True)).then(routed)
+        self._name_servers.query_route(GetRouteInfoRequest(name, True)).then(routed)
         return found
 
     def _on_route(
@@ -312,7 +312,7 @@ class ClusterMap:
     def _query_order(self, names: Iterable[str]) -> list[str]:
         """Choose the brokers to query, beginning with a different one each time; failed brokers are
         last."""
-        found = [name for name in names if self.master(name)]
+        found = [name for name in names if self.master_address(name)]
         if found:
             self._next += 1
             at = self._next % len(found)
@@ -329,17 +329,17 @@ class ClusterMap:
                 found.resolve(failure)
                 return
             name = left.pop(0)
-            address = self.master(name)
+            address = self.master_address(name)
             if not address:
                 ask_next(f"{name} has no master")
                 return
 
             def responded(response: Command | str) -> None:
                 if isinstance(response, str):
-                    self.failed(name, address, ())
+                    self.note_failure(name, address, ())
                     ask_next(response)
                     return
-                self.answered(name, address)
+                self.note_response(name, address)
                 if response.code == ResponseCode.TOPIC_NOT_EXIST and left:
                     # this broker has the topic's route, but not yet its configuration
                     ask_next(f"{name} has no configuration of the topic")

@@ -21,7 +21,7 @@ from turbopump.engine.keys import (
     TEXT,
     Key,
     Kind,
-    between,
+    integer_kind,
     key,
 )
 from turbopump.net.client.credentials import Credentials
@@ -241,7 +241,7 @@ CREDENTIALS: Final = Kind(
     "a JSON object with accessKey and secretKey", _parse_credentials, lambda _value: ""
 )
 """Kind of a setting with a name and a secret, whose text is empty: no answer shows it."""
-SECONDS: Final = between(1, INT32_MAX // 1_000)
+SECONDS: Final = integer_kind(1, INT32_MAX // 1_000)
 """Kind of a setting in seconds, at least 1."""
 
 
@@ -276,7 +276,7 @@ class ProxyConfig(NodeConfig):
         "fetchNamesrvAddrInterval",
         COUNT,
         10_000,
-        "Milliseconds between two look-ups, and between two checks of the proxy's file.",
+        "Milliseconds integer_kind two look-ups, and integer_kind two checks of the proxy's file.",
         live=True,
         rocketmq=OURS,
     )
@@ -293,7 +293,7 @@ class ProxyConfig(NodeConfig):
     grpc_server_port: int = key("grpcServerPort", PORT, 8081, "Port for clients; 0: a free port.")
     io_threads: int = key(
         "ioThreads",
-        between(BY_CORES, THREADS_MAX),
+        integer_kind(BY_CORES, THREADS_MAX),
         BY_CORES,
         "Threads that read and write clients' connections; 0: none; -1: half of the cores, at most "
         "8, none on one or two cores.",
@@ -315,7 +315,7 @@ class ProxyConfig(NodeConfig):
     )
     max_message_size: int = key(
         "maxMessageSize",
-        between(1, 64 << 20),
+        integer_kind(1, 64 << 20),
         4 << 20,
         "Maximum bytes of a message's body; brokers have their own limit.",
     )

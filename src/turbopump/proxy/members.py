@@ -85,7 +85,7 @@ class ClusterMembers:
         table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self._forward_to_member)
         table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._forward_to_member)
 
-    def leave_all(self) -> None:
+    def unregister_all(self) -> None:
         """Unregister all clients at the brokers, because the proxy stops; returns before the
         responses (see BrokerCalls.held)."""
         for client_id in list(self._of_client):
@@ -110,7 +110,9 @@ class ClusterMembers:
         known = self._consumers.get(group)
         if known is None:
             return
-        is_changed = known.data is None or _subscriptions(known.data) != _subscriptions(data)
+        is_changed = known.data is None or _subscription_keys(known.data) != _subscription_keys(
+            data
+        )
         if is_changed:
             size = sum(one.size for one in data.subscription_data_set)
             if self._size + size > GROUPS_SIZE_MAX:
@@ -140,7 +142,7 @@ class ClusterMembers:
 
     def tick(self) -> None:
         """Send a full heartbeat to each master whose last one is BEAT_MS old, or failed."""
-        now_ms, masters = self._steady_ms(), self._known.masters()
+        now_ms, masters = self._steady_ms(), self._known.master_addresses()
         for name, address in masters.items():
             if now_ms - self._sent_ms.get(address, now_ms - BEAT_MS) >= BEAT_MS:
                 self._sent_ms[address] = now_ms
@@ -148,7 +150,7 @@ class ClusterMembers:
         for address in self._sent_ms.keys() - set(masters.values()):
             del self._sent_ms[address]
 
-    def lost(self, address: str) -> None:
+    def note_lost(self, address: str) -> None:
         """Have the next `tick` send a full heartbeat to the master at `address`: with the lost
         connection the broker has removed the proxy's groups."""
         self._sent_ms.pop(address, None)
@@ -201,7 +203,7 @@ class ClusterMembers:
         self, producers: list[ProducerData], consumers: list[ConsumerData]
     ) -> None:
         """Send these groups to all masters."""
-        for name, address in self._known.masters().items():
+        for name, address in self._known.master_addresses().items():
             self._send_heartbeat(name, address, producers, consumers)
 
     def _send_heartbeat(
@@ -219,12 +221,14 @@ class ClusterMembers:
                 logger.info("%s refused a heartbeat: %s", name, response.remark)
                 self._sent_ms.pop(address, None)
 
-        self._calls.ask(name, new_request(RequestCode.HEART_BEAT, body=body), (), answered)
+        self._calls.send_to_master(
+            name, new_request(RequestCode.HEART_BEAT, body=body), (), answered
+        )
 
     def _unregister_at_masters(self, header: UnregisterClientRequest) -> None:
-        for name in self._known.masters():
+        for name in self._known.master_addresses():
             request = new_request(RequestCode.UNREGISTER_CLIENT, header)
-            self._calls.ask(name, request, (), lambda _answer: None)
+            self._calls.send_to_master(name, request, (), lambda _answer: None)
 
     # Requests from brokers
 
@@ -275,6 +279,6 @@ def _next_of(groups: dict[str, _Group], name: str) -> Peer | None:
     return None
 
 
-def _subscriptions(data: ConsumerData) -> set[tuple[str, str, str]]:
+def _subscription_keys(data: ConsumerData) -> set[tuple[str, str, str]]:
     """(topic, expression type, expression) of each subscription of a group."""
     return {(one.topic, one.expression_type, one.sub_string) for one in data.subscription_data_set}

@@ -33,17 +33,17 @@ class FollowedNames:
         self._task: asyncio.Task[None] | None = None
         self._complained = ""
 
-    async def look_up(self) -> None:
+    async def resolve_names(self) -> None:
         """Look the name servers' names up by DNS once, with a time limit, if that is configured; an
         error leaves the list as it is."""
         await self._lookup.look_up()
 
-    def begin(self) -> None:
+    def begin_round(self) -> None:
         """Start one reading of the file and one look-up in the background, each unless the previous
         one is still active."""
         if self._config.path and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self.read())
-        self._lookup.begin()
+        self._lookup.begin_lookup()
 
     def stop(self) -> None:
         """Cancel the reading and the look-up in progress."""
@@ -73,7 +73,7 @@ class FollowedNames:
             logger.info("%s: namesrvAddr was %s, is %s", config.path, before, after)
             config.namesrv_names, config.namesrv_addr = (), fresh.namesrv_addr
             self._changed()
-        self._lookup.begin()
+        self._lookup.begin_lookup()
 
     def _read_changed(self) -> ProxyConfig | None:
         """The file's configuration; None if the file is unchanged. Runs on a worker thread.
@@ -91,7 +91,7 @@ class FollowedNames:
             raise PropertiesError(f"it has more than {FILE_MAX} bytes")
         self._state = state
         fresh = ProxyConfig()
-        fresh.update(read_file(data.decode()))
+        fresh.update_keys(read_file(data.decode()))
         return fresh
 
     def _log_once(self, why: str) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from turbopump.net.client.credentials import signer_of
 from turbopump.net.grpc.health import Health
-from turbopump.net.grpc.messages import SERVICE, files
+from turbopump.net.grpc.messages import SERVICE, service_files
 from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.grpc.reflection import HEALTH, Reflection
 from turbopump.net.grpc.server import GrpcServer, why_no_grpc
@@ -85,11 +85,11 @@ class ProxyNode:
             self._threads = start_io_threads(config.io_threads)
         except OSError as error:
             raise ConfigError(f"the proxy's I/O threads do not start: {error}") from None
-        self._build()
+        self._make_parts()
         assert self._server is not None, "it was built"
         host, port = config.bind_address, config.grpc_server_port
         try:
-            await self._names.look_up()
+            await self._names.resolve_names()
             try:
                 self._port = await self._server.start(host, port)
             except OSError as error:
@@ -125,11 +125,11 @@ class ProxyNode:
             parts.callback(self._stop_threads)
             parts.push_async_callback(self._client.close)
             parts.push_async_callback(self._under_way.stop)
-            parts.push_async_callback(self._leave)
+            parts.push_async_callback(self._unregister)
             parts.push_async_callback(self._server.stop)
             self._names.stop()
             self._messaging.stop()
-            self._health.changed()
+            self._health.send_changes()
         self._client = None
 
     def _stop_threads(self) -> None:
@@ -138,14 +138,14 @@ class ProxyNode:
         if threads is not None:
             stop_io_threads(threads)
 
-    async def _leave(self) -> None:
+    async def _unregister(self) -> None:
         """Unregister at the brokers; waits up to LEAVE_S."""
-        self._members.leave_all()
+        self._members.unregister_all()
         until = self._loop.time() + LEAVE_S
         while self._calls.held and self._loop.time() < until:
             await asyncio.sleep(0.01)
 
-    def _build(self) -> None:
+    def _make_parts(self) -> None:
         """Make the parts of the proxy and connect them."""
         config, table = self._config, Dispatcher()
         self._loop = asyncio.get_running_loop()
@@ -171,10 +171,12 @@ class ProxyNode:
             steady_ms=self._steady_ms,
         )
         self._messaging = Messaging(backend, lambda request: self._endpoints(request))
-        self._health = Health((SERVICE,), lambda: self._runs and bool(self._known.masters()))
+        self._health = Health(
+            (SERVICE,), lambda: self._runs and bool(self._known.master_addresses())
+        )
         methods = self._health.methods | self._messaging.methods
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
-        reflection = Reflection((SERVICE, HEALTH), partial(files, names))
+        reflection = Reflection((SERVICE, HEALTH), partial(service_files, names))
         options = GrpcOptions(stop_grace_ms=config.shutdown_seconds * 1_000)
         self._server = GrpcServer(
             methods | reflection.methods, options, config.tls, threads=self._threads
@@ -193,14 +195,14 @@ class ProxyNode:
         now_ms, every_ms = self._steady_ms(), self._config.fetch_namesrv_addr_interval_ms
         if self._followed_ms is None or now_ms - self._followed_ms >= every_ms:
             self._followed_ms = now_ms
-            self._names.begin()
+            self._names.begin_round()
         self._known.tick()
-        for address in set(self._known.masters().values()) - self._watched:
+        for address in set(self._known.master_addresses().values()) - self._watched:
             # When a connection is lost, the broker removes the proxy's groups.
             self._watched.add(address)
-            self._client.on_lost(address, partial(self._members.lost, address))
+            self._client.on_lost(address, partial(self._members.note_lost, address))
         self._members.tick()
-        self._health.changed()
+        self._health.send_changes()
 
     def _steady_ms(self) -> int:
         """The loop's monotonic clock in ms."""

@@ -66,7 +66,7 @@ class BrokerWalk:
         self._fill()
         self.disk.run()
         gc.collect()
-        self.gc_tuning.begin()
+        self.gc_tuning.begin_freezing()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -80,7 +80,7 @@ class BrokerWalk:
 
     def close(self) -> None:
         """Stop the broker."""
-        self.gc_tuning.end()
+        self.gc_tuning.end_freezing()
         self.world.broker.store.close(self.world.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
@@ -432,7 +432,7 @@ _stats = _header("a topic", statsName="TOPIC_PUT_NUMS", statsKey=_SMALL)
 
 def _timers(walk: "BrokerWalk", _run: str) -> list[Case]:
     for topic in _named("T", MAX_TOPICS):
-        walk.broker.timers.metrics.add(topic, 1, walk.world.now_ms)
+        walk.broker.timers.metrics.change_count(topic, 1, walk.world.now_ms)
     return [Case("as many topics as are counted", {})]
 
 

@@ -43,7 +43,7 @@ class ControllerWalk:
             self._join(f"group{number}")
         self.world.driver._disk = self.disk
         gc.collect()
-        self.gc_tuning.begin()
+        self.gc_tuning.begin_freezing()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -61,14 +61,14 @@ class ControllerWalk:
 
     def close(self) -> None:
         """End the controller."""
-        self.gc_tuning.end()
+        self.gc_tuning.end_freezing()
         self.disk.run()
         self.world.storage.close()
 
     def _join(self, name: str) -> None:
         tables = self.world.core.tables
         address = f"{name}:1"
-        tables.apply(events.ApplyBrokerId("c", name, address, f"{address};1", 1))
+        tables.apply_event(events.ApplyBrokerId("c", name, address, f"{address};1", 1))
 
 
 Made = Callable[[ControllerWalk, str], list[Case]]

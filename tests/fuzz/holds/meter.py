@@ -16,7 +16,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import FRAME_MAX, Command, decode, encode
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ class _Job:
             result = error
         self._meter.run("called back by the disk", lambda: self._done(result))
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         """The loop waits for the disk's thread."""
         if self._work is not None:
             self._meter.wait()
@@ -167,7 +167,7 @@ def connect() -> Peer:
     """A client that has just connected."""
     number = next(_ports)
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:{50_000}"
-    return Peer(address, pack(address), _Link())
+    return Peer(address, pack_host(address), _Link())
 
 
 def ask(

@@ -79,7 +79,7 @@ class NamesrvWalk:
             self.register(f"group{number}", ["Wide", f"of {number}"])
         self.register("b", self.names("T"))
         gc.collect()
-        self.gc_tuning.begin()
+        self.gc_tuning.begin_freezing()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -107,12 +107,12 @@ class NamesrvWalk:
         for name in list(self.routes.cluster_info().broker_addr_table):
             if name != "b" and not name.startswith("group"):
                 self.routes.unregister("c", name, self.routes.member_group(name)[0])
-        bodies.finish(self.routes.sweep())
+        bodies.run_to_result(self.routes.remove_in_steps())
         return [*generic(_FIELDS), *_LARGE[RequestCode(code)](self, f"{attempt}_{code}")]
 
     def close(self) -> None:
         """End the name server."""
-        self.gc_tuning.end()
+        self.gc_tuning.end_freezing()
 
     def _elsewhere(self, work: Callable[[], None]) -> Deferred[OSError | None]:
         later: Deferred[OSError | None] = Deferred()

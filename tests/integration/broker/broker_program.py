@@ -7,13 +7,13 @@ import uvloop
 
 from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode
-from turbopump.cli.serve import serve
+from turbopump.cli.serve import serve_until_signal
 
 
 async def main(path: str) -> None:
     config, _ = load_config(Path(path).read_text())
     node = BrokerNode(config)
-    await serve(node, lambda: print(node.address, flush=True))
+    await serve_until_signal(node, lambda: print(node.address, flush=True))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ async def main(folder: str, number: int, port: int, group_file: str) -> None:
         all_ack_in_sync_state_set=True,
         sync_flush=True,
     )
-    log = store.replicated(wall_ms())
+    log = store.as_replicated(wall_ms())
     service = HaService(options, log, RealFiles(), disk, wall_ms, steady_ms)
     await service.start()
     print("serves", flush=True)

@@ -13,7 +13,7 @@ from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.shared_client import SharedClient, instance_of
 from turbopump.net.wire.codes import RequestCode
-from turbopump.spark.rebalance.measures import measure, parse
+from turbopump.spark.rebalance.measures import measure_rebalance, parse
 from turbopump.testing import running_cluster
 
 pytestmark = pytest.mark.integration
@@ -55,4 +55,7 @@ def test_lines_are_in_the_store_and_the_report_reads_them(tmp_path: Path) -> Non
             time.sleep(0.05)
     lines = [parse(line) for line in files[0].read_text().splitlines()]
     assert [one.trigger for one in lines] == ["join", "join"]
-    assert all(not one.faults and measure(one).moved == measure(one).moved_min for one in lines)
+    assert all(
+        not one.faults and measure_rebalance(one).moved == measure_rebalance(one).moved_min
+        for one in lines
+    )

@@ -94,7 +94,7 @@ class Container:
 @contextlib.asynccontextmanager
 async def running(container: Container, *paths: str) -> AsyncIterator[Container]:
     config = ContainerConfig()
-    config.update(
+    config.update_keys(
         [
             Property("listenPort", "0"),
             Property("bindAddress", "127.0.0.1"),

@@ -160,7 +160,7 @@ STEPS: list[tuple[Callable[[Path], Node], str]] = [
             "handlers.register",
             "Server",
             "Server.start",
-            "NameServerNode._scan",
+            "NameServerNode._unregister_silent",
         )
     ),
     *(
@@ -173,14 +173,14 @@ STEPS: list[tuple[Callable[[Path], Node], str]] = [
             "Raft",
             "Driver",
             "ControllerCore",
-            "Driver.begin",
+            "Driver.begin_member",
             "ControllerNode._tick",
         )
     ),
     *(
         (proxy, f"proxy.node:{step}")
         for step in (
-            "FollowedNames.look_up",
+            "FollowedNames.resolve_names",
             "GrpcServer.start",
             "Messaging.start",
             "ProxyNode._tick",

@@ -58,7 +58,7 @@ class Node:
         self.store = Store.open(
             RealFiles(), config, self.disk, wall_ms(), steady_ms=self.steady_ms()
         )
-        self.log = self.store.replicated(wall_ms(), plain=not options.switches)
+        self.log = self.store.as_replicated(wall_ms(), plain=not options.has_elections)
         self.service = HaService(options, self.log, RealFiles(), self.disk, wall_ms, self.steady_ms)
         self._ticking = loop.create_task(self._tick())
 

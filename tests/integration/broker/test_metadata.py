@@ -30,7 +30,7 @@ async def until(met: Callable[[], bool]) -> None:
 def tables(node: BrokerNode) -> tuple[Any, ...]:
     context = node.context
     return (
-        context.topics.all(),
+        context.topics.all_topics(),
         context.topics.data_version,
         context.groups.to_json(),
         offset_json(context.offsets)["offsetTable"],

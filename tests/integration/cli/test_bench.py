@@ -218,13 +218,13 @@ def test_lost_connections_end_it_with_a_sentence(
     bench(cli, cluster, "producer", "-t", "Cut", "-q", "1")
     from turbopump.cli.bench import run as bench_run
 
-    connect = bench_run._connect
+    connect = bench_run._connect_to
     monkeypatch.setattr(bench_run, "SILENCE_NS", 300_000_000)
     monkeypatch.setattr(failover.Links, "_query_addresses", lambda links: {})
     with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
-            "_connect",
+            "_connect_to",
             lambda links, place, is_sender: connect(
                 links, replace(place, address=cutting), is_sender
             ),
@@ -241,11 +241,11 @@ def test_lost_connections_are_made_anew(
     bench(cli, cluster, "producer", "-t", "Anew", "-q", "1")
     from turbopump.cli.bench import run as bench_run
 
-    connect = bench_run._connect
+    connect = bench_run._connect_to
     with proxy(cluster.brokers[0].address, responses=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
-            "_connect",
+            "_connect_to",
             lambda links, place, is_sender: connect(
                 links, replace(place, address=cutting), is_sender
             ),
@@ -267,7 +267,7 @@ def test_it_goes_on_while_a_connection_is_left(
     bench(cli, cluster, "producer", "-t", "Half", "-q", "1")
     from turbopump.cli.bench import run as bench_run
 
-    connect, made = bench_run._connect, []
+    connect, made = bench_run._connect_to, []
     with proxy(cluster.brokers[0].address, responses=0, connections=1) as cutting:
 
         def one_is_cut(links: failover.Links, place: Place, is_sender: bool) -> int:
@@ -275,7 +275,7 @@ def test_it_goes_on_while_a_connection_is_left(
             cut = replace(place, address=cutting)
             return connect(links, cut if len(made) == 1 else place, is_sender)
 
-        monkeypatch.setattr(bench_run, "_connect", one_is_cut)
+        monkeypatch.setattr(bench_run, "_connect_to", one_is_cut)
         monkeypatch.setattr(failover.Links, "_query_addresses", lambda links: {})
         found = bench(cli, cluster, "producer", "-t", "Half", "-w", "2", "-q", "500")
     assert found["connections_lost"] == 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from turbopump.cli.errors import CommandFailed, UserError
-from turbopump.cli.group.control import LINE_MAX, SOCKET, Control, ask, is_served
+from turbopump.cli.group.control import LINE_MAX, SOCKET, Control, ask_running_group, is_served
 
 
 async def echo(question: dict[str, Any]) -> Any:
@@ -50,12 +50,12 @@ def response(data: Path, line: bytes) -> Any:
 
 def test_a_question_is_answered(tmp_path: Path) -> None:
     question = {"do": "restart", "node": "bröker", "n": 1}
-    assert served(tmp_path, lambda: ask(tmp_path, question)) == question
+    assert served(tmp_path, lambda: ask_running_group(tmp_path, question)) == question
 
 
 def test_a_refusal_is_the_sentence(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match=r"^the node controller-9 is not known$"):
-        served(tmp_path, lambda: ask(tmp_path, {"refuse": True}))
+        served(tmp_path, lambda: ask_running_group(tmp_path, {"refuse": True}))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_invalid_question_is_answered_with_an_error(tmp_path: Path, line: byt
 def test_a_path_that_is_too_long_for_a_socket_is_asked_all_the_same(tmp_path: Path) -> None:
     data = tmp_path / ("d" * 100) / ("e" * 100)
     data.mkdir(parents=True)
-    assert served(data, lambda: ask(data, {"n": 2})) == {"n": 2}
+    assert served(data, lambda: ask_running_group(data, {"n": 2})) == {"n": 2}
 
 
 def test_two_of_one_folder(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_socket_that_a_killed_process_left_is_taken_over(tmp_path: Path) -> No
         left.bind(str(tmp_path / SOCKET))
     assert not is_served(tmp_path)
     with pytest.raises(UserError, match="no turbopump up whose nodes are processes runs"):
-        ask(tmp_path, {})
-    assert served(tmp_path, lambda: ask(tmp_path, {"n": 3})) == {"n": 3}
+        ask_running_group(tmp_path, {})
+    assert served(tmp_path, lambda: ask_running_group(tmp_path, {"n": 3})) == {"n": 3}
     assert not (tmp_path / SOCKET).exists()
 
 
@@ -106,7 +106,7 @@ def test_a_socket_that_a_killed_process_left_is_taken_over(tmp_path: Path) -> No
 def test_without_one_the_folder_is_named(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"runs with the data folder .*{folder}") as refused:
-        ask(tmp_path / folder, {})
+        ask_running_group(tmp_path / folder, {})
     assert not isinstance(refused.value, CommandFailed)
 
 
@@ -126,5 +126,5 @@ def test_an_answer_that_breaks_off(tmp_path: Path, part: bytes) -> None:
         thread = threading.Thread(target=dies)
         thread.start()
         with pytest.raises(CommandFailed, match="ended before it answered"):
-            ask(tmp_path, {})
+            ask_running_group(tmp_path, {})
         thread.join()

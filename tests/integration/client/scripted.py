@@ -13,7 +13,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.server import Server
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_response
 from turbopump.net.wire.headers.pull import PullMessageResponse
@@ -124,7 +124,7 @@ class ScriptedBroker:
         return new_response(request, ResponseCode.SUCCESS)
 
     def _members(self, request: Command) -> Command:
-        return new_response(request, 0, body=dump({"consumerIdList": self.client_ids}))
+        return new_response(request, 0, body=encode_json({"consumerIdList": self.client_ids}))
 
 
 def route_of(*brokers: ScriptedBroker) -> TopicRouteData:

@@ -79,9 +79,9 @@ def test_ordered_topic_is_known_to_the_name_server(namesrv: str, name: str) -> N
         async with Admin([namesrv]) as admin:
             [line] = (await admin.cluster_list()).brokers
             await admin.update_topic(name, cluster=line.cluster, write_queues=4, order=True)
-            assert await admin._calls._order(name) == f"{line.broker_name}:4"
+            assert await admin._calls._query_order_config(name) == f"{line.broker_name}:4"
             await admin.update_topic(name, broker=line.address, write_queues=6, order=True)
-            assert await admin._calls._order(name) == f"{line.broker_name}:6"
+            assert await admin._calls._query_order_config(name) == f"{line.broker_name}:6"
 
     asyncio.run(scenario())
 

@@ -146,7 +146,7 @@ def test_broker_that_forgot_us_is_told_again(until: Until) -> None:
             await until(lambda: len(consuming.consumer.queues) == 2)
             heartbeats = len(broker.requests_of(RequestCode.HEART_BEAT))
             broker.client_ids.clear()
-            consuming.consumer._balancer.wake()
+            consuming.consumer._balancer.rebalance_soon()
             await until(lambda: len(broker.requests_of(RequestCode.HEART_BEAT)) > heartbeats)
             await until(lambda: len(consuming.consumer.queues) == 2)
 

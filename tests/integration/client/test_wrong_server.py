@@ -70,7 +70,7 @@ def test_a_broker_that_registers_at_a_broker_says_so(
         "bindAddress": "127.0.0.1",
     }
     config = BrokerConfig()
-    config.update(Property(key, value) for key, value in given.items())
+    config.update_keys(Property(key, value) for key, value in given.items())
 
     async def scenario() -> None:
         node = BrokerNode(config)

@@ -1,6 +1,7 @@
 """Effects of slow, failing and hanging disks on a group: a table, ours and RocketMQ's.
 
-    python -m tests.integration.failover.table [--rows NAME ..] [--who turbopump rocketmq] [--write]
+    python -m tests.integration.failover.table [--rows NAME ..] [--who turbopump rocketmq]
+    [--write]
 
 A row is one trouble in a new group of processes (troubles.py), some 40 s each, at most a few
 minutes; `--list` names them. `--write` puts the table into docs/results/disks.md, with the last

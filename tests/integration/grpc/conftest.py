@@ -12,7 +12,7 @@ import grpc
 import pytest
 import uvloop
 
-from turbopump.net.grpc.call import GrpcCall, unary
+from turbopump.net.grpc.call import GrpcCall, unary_method
 from turbopump.net.grpc.health import Health
 from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.grpc.server import GrpcServer, why_no_grpc
@@ -35,11 +35,13 @@ class Served:
         self.over: list[str] = []
         self.health = Health(["S"], lambda: self.serves)
         methods = {
-            "/S/Echo": unary(lambda call, message: call.answer(message)),
-            "/S/Refuse": unary(self._refuse),
-            "/S/Break": unary(lambda call, message: call.answer(bytes([1 // len(message) - 1]))),
-            "/S/Never": unary(self._never),
-            "/S/Many": unary(self._many),
+            "/S/Echo": unary_method(lambda call, message: call.answer_with(message)),
+            "/S/Refuse": unary_method(self._refuse),
+            "/S/Break": unary_method(
+                lambda call, message: call.answer_with(bytes([1 // len(message) - 1]))
+            ),
+            "/S/Never": unary_method(self._never),
+            "/S/Many": unary_method(self._many),
             "/S/Both": self._both,
         }
         self.server = GrpcServer(methods | self.health.methods, OPTIONS, tls or TlsSettings())
@@ -79,11 +81,11 @@ class Served:
     def _many(self, call: GrpcCall, message: bytes) -> None:
         for number in range(int(message)):
             call.send(b"%d" % number)
-        call.answer(b"last")
+        call.answer_with(b"last")
 
     def _both(self, call: GrpcCall) -> None:
         call.on_message = call.send
-        call.on_end = call.answer
+        call.on_end = call.answer_with
 
     def stop(self) -> None:
         self.channel.close()

@@ -73,7 +73,7 @@ def test_health_is_checked_and_watched(served: Served) -> None:
     watch = served.channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=10)
     assert next(watch) == SERVING
     served.serves = False
-    served.loop.call_soon_threadsafe(served.health.changed)
+    served.loop.call_soon_threadsafe(served.health.send_changes)
     assert next(watch) == NOT_SERVING
     with pytest.raises(grpc.RpcError) as caught:
         check(b"\x0a\x02no", timeout=10)

@@ -34,7 +34,7 @@ def test_name_servers_change_while_a_proxy_runs(tmp_path: Path) -> None:
             text = "grpcServerPort=0\nfetchNameSrvAddrByDnsLookup=true\nfetchNamesrvAddrInterval=50"
             file.write_text(f"{text}\nnamesrvAddr=127.0.0.1:{first}\n")
             config = ProxyConfig(path=str(file))
-            config.update(read_file(file.read_text()))
+            config.update_keys(read_file(file.read_text()))
             node = ProxyNode(config)
             await node.start()
             try:

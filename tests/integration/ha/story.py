@@ -267,7 +267,8 @@ class Story:
         if audit.is_broken:
             raise Finding("\n".join(audit.lines()))
         self.totals.audited += sum(
-            audit.verdict(name).counts["found"] for name in ("acked-survives", "consumed-survives")
+            audit.find_verdict(name).counts["found"]
+            for name in ("acked-survives", "consumed-survives")
         )
 
     def _epoch_files(self) -> set[bytes]:

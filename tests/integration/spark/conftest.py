@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     """A local Spark on two cores that knows the source; skipped with the reason without Java."""
     pytest.importorskip("pyspark")
-    if session.java() is None:
+    if session.find_java() is None:
         pytest.skip("Spark needs Java: none is on the path, and JAVA_HOME is not set")
     made = session.start("turbopump-tests", "local[2]", (*SETTINGS, *delta_settings()))
     register(made)

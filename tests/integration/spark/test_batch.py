@@ -218,7 +218,7 @@ def test_several_stores_are_one_table(spark: Any, store: Path, tmp_path: Path) -
 def test_only_confirmed_records(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "store"
     with opened(root) as made:
-        replicated = made.replicated(NOW_MS)
+        replicated = made.as_replicated(NOW_MS)
         replicated.to_master(3, NOW_MS)
         fill(made, 40)
         confirmed = replicated.end

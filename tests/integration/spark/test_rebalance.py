@@ -7,7 +7,7 @@ import pytest
 from tests.unit.spark.allocation import averaged, history, lines, sticky
 
 from turbopump.spark.rebalance.job import RebalanceOptions, main, run
-from turbopump.spark.rebalance.measures import measure, parse
+from turbopump.spark.rebalance.measures import measure_rebalance, parse
 from turbopump.spark.session import JobError
 
 
@@ -25,12 +25,12 @@ def histories(tmp_path: Path) -> Path:
 def test_groups_are_measured_over_all_files(spark, histories, tmp_path) -> None:
     output = tmp_path / "report"
     result = run(spark, RebalanceOptions((str(histories),), str(output)))
-    assert (result.ok, result.rebalances, result.unreadable) == (True, 120, 0)
+    assert (result.is_ok, result.rebalances, result.unreadable) == (True, 120, 0)
     billing, shipping = result.groups
     assert (billing.group, billing.allocator, billing.rebalances) == ("billing", "sticky", 90)
     assert (billing.evenness_min, billing.retention, billing.breaks) == (1.0, 1.0, 0)
     assert (shipping.group, shipping.evenness_min, shipping.breaks) == ("shipping", 1.0, 0)
-    found = [measure(parse(text)) for text in lines(history(averaged, 2, 30))]
+    found = [measure_rebalance(parse(text)) for text in lines(history(averaged, 2, 30))]
     stayed = sum(one.stayed for one in found)
     could = stayed + sum(one.moved - one.moved_min for one in found)
     assert shipping.retention == pytest.approx(stayed / could) and shipping.retention < 0.9

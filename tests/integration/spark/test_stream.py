@@ -17,7 +17,7 @@ def grow(root: Path, count: int, seed: int, epoch: int | None = None) -> None:
     with opened(root) as store:
         replicated = None
         if epoch is not None:
-            replicated = store.replicated(NOW_MS)
+            replicated = store.as_replicated(NOW_MS)
             replicated.to_master(epoch, NOW_MS)
         fill(store, count, seed)
         if replicated is not None:
@@ -26,9 +26,9 @@ def grow(root: Path, count: int, seed: int, epoch: int | None = None) -> None:
 
 def cut(root: Path, log_offset: int) -> None:
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         replicated.to_replica(NOW_MS)
-        replicated.truncate(LogOffset(log_offset), NOW_MS)
+        replicated.truncate_log(LogOffset(log_offset), NOW_MS)
 
 
 class Query:
@@ -93,7 +93,7 @@ def test_unconfirmed_records_come_once_confirmed(spark: Any, tmp_path: Path) -> 
     root = tmp_path / "store"
     grow(root, 30, 1, epoch=3)
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         replicated.to_master(4, NOW_MS)
         fill(store, 10, 2)
     query = Query(spark, root, tmp_path)

@@ -14,9 +14,9 @@ from tests.integration.spark import throughput_model as model
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.selection import RowSelection
 from turbopump.spark.throughput import batches as throughput_batches
-from turbopump.spark.throughput.analysis import analyse as analyse_tables
-from turbopump.spark.throughput.job import ThroughputOptions, analyse
-from turbopump.spark.throughput.local_tables import LocalTables, merged
+from turbopump.spark.throughput.analysis import analyse_cells as analyse_tables
+from turbopump.spark.throughput.job import ThroughputOptions, analyse_frame
+from turbopump.spark.throughput.local_tables import LocalTables, merge_cells
 from turbopump.spark.throughput.result import Throughput
 
 EXACT = (
@@ -78,7 +78,7 @@ def counted(records: list[model.Record]) -> list[pa.RecordBatch]:
 
 def merged_cells(records: list[model.Record]) -> pa.Table:
     """Cells of the records without Spark."""
-    return merged(throughput_batches.CELL.empty_table(), counted(records))
+    return merge_cells(throughput_batches.CELL.empty_table(), counted(records))
 
 
 def record_parts(records: list[model.Record]) -> Iterator[list[pa.RecordBatch]]:
@@ -104,7 +104,7 @@ def analysed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     output = tmp_path_factory.mktemp("throughput") / "out"
     options = ThroughputOptions(RowSelection(("a", "b")), str(output), stall_seconds=3)
     cells = spark.createDataFrame(pa.Table.from_batches(counted(records)))
-    return records, analyse(spark, cells, options), output
+    return records, analyse_frame(spark, cells, options), output
 
 
 def check(row: Any, records: Iterable[model.Record]) -> None:

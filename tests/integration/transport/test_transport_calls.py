@@ -283,7 +283,7 @@ def test_a_lost_connection_is_told_and_one_that_is_left_for_another(run, serve, 
                 await served.until(lambda times=times: len(lost) == times)
                 assert served.server.peers == set()
             await client.call(served.address, new_request(ECHO), 5000)
-            client.renew(served.address)
+            client.reconnect_next(served.address)
             assert len(lost) == 2, "it may still be the remaining connection"
             await client.call(served.address, new_request(ECHO), 5000)
             await served.until(lambda: len(served.server.peers) == 1)

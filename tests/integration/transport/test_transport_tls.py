@@ -324,7 +324,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
                 await asyncio.sleep(0.01)
             # Open connections stay, and a client also reads its trusted certificates again.
             assert len(served.server.peers) >= 1
-            client.renew(served.address)
+            client.reconnect_next(served.address)
             assert (await client.call(served.address, request, 5000)).body == b"x"
 
     run(main())

@@ -207,7 +207,7 @@ def test_no_descriptor_is_stale(act: Callable[[World, int], None], tmp_path: Pat
     for each in driven:
         tail = tail_of(each.world)
         tail.limit = UNLIMITED
-        each.world.broker.store._dispatch(each.world.now_ms)
+        each.world.broker.store._run_dispatch(each.world.now_ms)
         assert tail.dispatched == tail.end
     if act is not delete:
         assert table_of(driven[0].world).described_count > 6

@@ -22,7 +22,7 @@ from tests.unit.broker.pop.poppers import Popper
 
 from turbopump.engine.types import NewMessage
 from turbopump.net.wire import headers
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -109,7 +109,7 @@ def play(seed: int) -> None:
                 request = new_request(code, fields=drawn(rng), body=body_of(rng))
                 response = world.table.dispatch(request, world.peer(), world.now_ms)
                 if isinstance(response, Generator):
-                    finish(response)
+                    run_to_result(response)
                 check()
             world.pass_time(200)
             check()

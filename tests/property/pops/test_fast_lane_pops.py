@@ -127,7 +127,7 @@ class PopWorld(Acking):
         counted = self.counted()
         names = [f"Plain@{group}" for group in GROUPS]
         kinds = (GROUP_POP_NUMS, GROUP_GET_SIZE)
-        popped = [broker.statistics.find(kind, name) for name in names for kind in kinds]
+        popped = [broker.statistics.find_windows(kind, name) for name in names for kind in kinds]
         total = broker.store.statistics.total
         return counted, popped, total.found_count, total.transferred_count
 
@@ -216,7 +216,7 @@ def compare(plan: list[Any], cut: int, mode: FlushMode, turn: bool) -> int:
             for frame in pending:
                 handle(python.world, peer, decode(frame), responses)
             for world in (native.world, python.world):
-                world.broker.pop.acks.flush()  # the turn ends
+                world.broker.pop.acks.write_collected()  # the turn ends
             python.world.turn()
             pending.clear()
             native.took(driven.responses, opaques)

@@ -22,7 +22,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, decode, new_request
 from turbopump.net.wire.header import write_header
 from turbopump.net.wire.headers.pull import PullMessageRequest
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.topics import TopicConfig
 
 CONNECTIONS, QUEUES = 3, 2
@@ -63,7 +63,7 @@ class Both:
         self.opaque = 0
 
     def peer(self) -> Peer:
-        return Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        return Peer(ADDRESS, pack_host(ADDRESS), None)  # type: ignore[arg-type]
 
     def request(self, connection: int, frame: bytes) -> None:
         self.driven[connection].feed(frame, 1 << 20)
@@ -150,7 +150,7 @@ def change(world: World, step: str, queue_id: int) -> None:
     elif step == "reset":
         broker.offsets.set_reset("live", "Plain", queue_id, QueueOffset(1), world.now_ms)
     elif step == "ban":
-        mask = FORBIDDEN_READ - broker.groups.forbidden("live", "Plain")
+        mask = FORBIDDEN_READ - broker.groups.forbidden_mask("live", "Plain")
         broker.groups.set_forbidden("live", "Plain", mask, world.now_ms)
     elif step == "heartbeat":
         subscribe(world, "live", "TagA", 7)
@@ -161,7 +161,7 @@ def change(world: World, step: str, queue_id: int) -> None:
         world.config.long_polling_enable = not world.config.long_polling_enable
         broker.fast.reconfigure()
     elif step == "role":
-        broker.role.end(1)
+        broker.role.become_replica(1)
         broker.held_pulls.release_all()
     elif step == "again":
         broker.role._is_slave = False

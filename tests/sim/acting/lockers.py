@@ -53,7 +53,7 @@ class Locker(Process):
         if self.rng.random() < 0.1:
             code, self.until_ms = RequestCode.UNLOCK_BATCH_MQ, 0
         members = {"consumerGroup": "g", "clientId": self.name, "mqSet": [QUEUE.to_json()]}
-        request = new_request(code, None, bodies.dump(members))
+        request = new_request(code, None, bodies.encode_json(members))
         self._call(self._address, request, partial(self._answered, code))
 
     def _call(self, address: str, request: Command, then: object) -> None:

@@ -35,7 +35,7 @@ from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.offsets import (
@@ -95,10 +95,10 @@ class NameMachine(Process):
             for name in ("enableActingMaster", "heartbeatTimeoutMillis"):
                 request.fields.pop(name, None)
         response = self.table.dispatch(request, peer, self.clock.now_ms)
-        return finish(response) if isinstance(response, Generator) else response
+        return run_to_result(response) if isinstance(response, Generator) else response
 
     def on_tick(self, now_ms: int) -> None:
-        for expired in self.routes.scan(now_ms):
+        for expired in self.routes.unregister_silent(now_ms):
             expired.connection.close()
             self._server.on_brokers_changed(expired.notices)
 
@@ -221,7 +221,7 @@ class Member(BrokerMachine):
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         return self.endpoint.call(address, request, timeout_ms)
 
-    def pause(self) -> Deferred[None]:
+    def next_turn(self) -> Deferred[None]:
         """Wait until the next tick."""
         later: Deferred[None] = Deferred()
         self._paused.append(later)
@@ -273,7 +273,7 @@ class Member(BrokerMachine):
         if context is None or not context.role.is_known:
             return
         self._registered_ms = self.clock.now_ms
-        _count, make = self.registration.request(Work(True, []))
+        _count, make = self.registration.begin_request(Work(True, []))
         for one in self.group.names:
             later = self.endpoint.call(one.endpoint.address, make(), CALL_TIMEOUT_MS)
             later.then(partial(self._registered, context))
@@ -282,7 +282,7 @@ class Member(BrokerMachine):
         if self.context is not context:
             return
         if isinstance(response, Command):
-            self.registration.take_response(response, self.clock.wall_ms)
+            self.registration.apply_response(response, self.clock.wall_ms)
         else:
             self._registered_ms = self.clock.now_ms - REGISTER_MS + RETRY_MS
 

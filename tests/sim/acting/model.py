@@ -106,7 +106,7 @@ class Model:
         and the topics of its log (R20).
         """
         context = broker.context
-        missing = set(context.store.topics()) - context.topics.all().keys()
+        missing = set(context.store.topics()) - context.topics.all_topics().keys()
         missing -= context.store.deletions.in_progress
         assert not missing, f"{broker.name} acts without the topics {missing} (R20)"
         known = broker.replicating.acting.members.members.values()
@@ -280,5 +280,5 @@ def _waits(broker: "Member") -> bool:
 def offsets_of(broker: "Member") -> dict[int, int]:
     """Queue id to offset."""
     assert broker.context is not None, "it is up"
-    queues = broker.context.offsets.offsets().committed.get(("T", "g"), {})
+    queues = broker.context.offsets.all_offsets().committed.get(("T", "g"), {})
     return {queue_id: int(at) for queue_id, at in queues.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim.broker.remakes import LastDeletion, Remake, Remakes, queues_request
 from tests.sim.group.machines import CALL_TIMEOUT_MS, Process
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -94,7 +94,7 @@ class Operator(Process):
             self.asked += 1
             group.leaves(is_gone=act is Remake.TOPIC)
         if act is Remake.GROUP:
-            body = dump(SubscriptionGroupConfig(remakes.group).to_json())
+            body = encode_json(SubscriptionGroupConfig(remakes.group).to_json())
             code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
             self._left += [(address, new_request(code, None, body)) for address in masters]
         if act is Remake.TOPIC:

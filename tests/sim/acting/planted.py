@@ -38,9 +38,9 @@ def offsets_taken_over_from_a_stale_master(patch: Patch) -> None:
     """Offsets of another broker are taken over even if they are older (as in RocketMQ)."""
 
     def take(self: OffsetSync, pair: Any, queue_id: int, at: int, before: int, number: int) -> None:
-        self._tables.committed.put(pair, queue_id, at)
+        self._tables.committed.set_entry(pair, queue_id, at)
 
-    patch.setattr(OffsetSync, "_adopt", take)
+    patch.setattr(OffsetSync, "_adopt_offset", take)
 
 
 def every_broker_keeps_progress(patch: Patch) -> None:
@@ -96,7 +96,7 @@ def offsets_are_not_asked_for(patch: Patch) -> None:
     def nothing(self: PreOnline, name: str, former: object) -> Any:
         yield from ()
 
-    patch.setattr(PreOnline, "_offsets", nothing)
+    patch.setattr(PreOnline, "_take_over_offsets", nothing)
 
 
 def another_replica_is_not_asked(patch: Patch) -> None:
@@ -129,7 +129,7 @@ def a_lock_is_one_brokers_word(patch: Patch) -> None:
         later.resolve(list(wish.queues))
         return later
 
-    patch.setattr(LockQuorum, "ask", at_once)
+    patch.setattr(LockQuorum, "request_votes", at_once)
 
 
 def a_broker_forgets_locks_and_votes(patch: Patch) -> None:
@@ -142,7 +142,7 @@ def what_a_replica_did_in_a_former_life_counts(patch: Patch) -> None:
     group (as in RocketMQ).
     """
     nothing = FormerNames(frozenset(), frozenset())
-    patch.setattr(FormerLives, "current", lambda self: nothing)
+    patch.setattr(FormerLives, "names_unknown_to_peer", lambda self: nothing)
 
 
 def offsets_of_a_former_life_stay_at_replicas(patch: Patch) -> None:

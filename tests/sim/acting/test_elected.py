@@ -32,7 +32,7 @@ def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
     def nothing(self: ElectedPreOnline, name: str, former: object) -> Any:
         yield from ()
 
-    patch.setattr(ElectedPreOnline, "_offsets", nothing)
+    patch.setattr(ElectedPreOnline, "_take_over_offsets", nothing)
     patch.setattr(ActingGroup, "_ask_new_replicas", lambda self: None)
 
 

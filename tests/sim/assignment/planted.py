@@ -12,18 +12,18 @@ from turbopump.net.allocation import strategies
 
 def queues_are_given_to_both_at_once(patch: Patch) -> None:
     """A moved queue is given to its new owner before the old one released it (as in RocketMQ)."""
-    begin = QueueHandover.begin
+    begin = QueueHandover.begin_handover
 
     def gives(self: QueueHandover, shares: Any, now_ms: int, handover_ms: int) -> None:
         begin(self, shares, now_ms, handover_ms)
         self._holder.clear()
 
-    patch.setattr(QueueHandover, "begin", gives)
+    patch.setattr(QueueHandover, "begin_handover", gives)
 
 
 def sticky_is_average(patch: Patch) -> None:
     """STICKY is balanced, but moves more queues than necessary."""
-    patch.setitem(strategies.STRATEGIES, strategies.STICKY, strategies.averagely)
+    patch.setitem(strategies.STRATEGIES, strategies.STICKY, strategies.allocate_averagely)
 
 
 def each_broker_decides(patch: Patch) -> None:

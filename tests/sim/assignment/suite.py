@@ -36,7 +36,7 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, new_request, new_response
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
-from turbopump.spark.rebalance.measures import measure, parse
+from turbopump.spark.rebalance.measures import measure_rebalance, parse
 
 BEGIN_MS: Final = 1_700_000_000_000
 EXPIRED_MS: Final = 16_000
@@ -154,12 +154,12 @@ class Node:
 
     def gather(self) -> None:
         """The lines of its history."""
-        changes = self.assignments.history.take()
+        changes = self.assignments.history.take_changes()
         self.lines += [line.decode() for line in lines_of(changes)]
 
     def _tick(self) -> None:
         self.assignments.tick()
-        for peer in self.consumers.expired(self.run.now_ms, EXPIRED_MS):
+        for peer in self.consumers.find_expired(self.run.now_ms, EXPIRED_MS):
             self.consumers.peer_closed(peer)
             peer.closed = True
         self.send_notices()
@@ -379,7 +379,7 @@ def check_lines(node: Node) -> None:
     """No assignment is wrong, uneven, or moved more than it had to; none begins with nothing where
     the broker had given an answer before, in whichever life."""
     for one in map(parse, node.lines):
-        found = measure(one)
+        found = measure_rebalance(one)
         assert not one.faults, one.faults
         assert found.spread <= 1 and found.moved == found.moved_min, one
         assert found.owned or one.time_ms <= node.answered_ms, f"forgotten: {one}"

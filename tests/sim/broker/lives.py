@@ -20,7 +20,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 
 START_MS = 1_800_000_000_000
 TICK_MS = 100
@@ -171,7 +171,7 @@ class BrokerLives(ABC):
             timer_slots=self.timer_slots,
         )
         self._context = self._parts.context
-        self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), self._new_link())
+        self.peer = Peer("127.0.0.1:4711", pack_host("127.0.0.1:4711"), self._new_link())
         self._opened()
 
     # Time

@@ -22,9 +22,9 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message_id import UniqueIds
 
 ROOT = "/store"
@@ -93,14 +93,14 @@ class SimParts:
         )
         self.context = make_broker(config, open_store(), self.topics, runtime)
         self.context.address = address
-        self.context.store_host = pack(ADDRESS)
+        self.context.store_host = pack_host(ADDRESS)
         self._wall_ms = wall_ms
         self.table = request_table(self.context)
 
     def dispatch(self, request: Command, peer: Peer) -> Response:
         """Handle a request, with all its steps at once."""
         response: Any = self.table.dispatch(request, peer, self._wall_ms())
-        return finish(response) if isinstance(response, Generator) else response
+        return run_to_result(response) if isinstance(response, Generator) else response
 
     @property
     def is_saving_offsets(self) -> bool:

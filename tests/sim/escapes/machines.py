@@ -54,7 +54,9 @@ class EscapingMember(Member):
         if now_ms - self._delay_ms >= SAVE_MS:
             self._delay_ms = now_ms
             context.delay.begin_save()
-        self.parts.save_table(DELAY_FILE, context.delay.take_save, context.delay.save_failed)
+        self.parts.save_table(
+            DELAY_FILE, context.delay.take_unsaved_content, context.delay.save_failed
+        )
         context.pop.step(self.clock.wall_ms)
         super().on_tick(now_ms)
 
@@ -91,7 +93,7 @@ class OtherMaster(BrokerMachine):
             self.work.step()
         if now_ms - self._registered_ms >= REGISTER_MS:
             self._registered_ms = now_ms
-            _count, make = self.registration.request(Work(True, []))
+            _count, make = self.registration.begin_request(Work(True, []))
             for one in self.group.names:
                 later = self.endpoint.call(one.endpoint.address, make(), CALL_TIMEOUT_MS)
                 later.then(lambda _answer: None)

@@ -26,7 +26,7 @@ def what_no_master_took_counts(patch: Patch) -> None:
     """A message that failed is not sent again."""
 
     def failed(self: RetryWindow[Any, Any], item: Any, one: object) -> None:
-        self.complete(item)
+        self.remove_item(item)
 
     patch.setattr(RetryWindow, "_begin_pause", failed)
 
@@ -36,10 +36,10 @@ def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
 
     def settle(self: LevelEscape, level: int, *_arrival: object) -> None:
         at = self._windows[level].next
-        if at > self._levels.position(level):
+        if at > self._levels.first_undelivered(level):
             self._levels.delivered_elsewhere(level, at, self._now_ms)
 
-    patch.setattr(LevelEscape, "_advance", settle)
+    patch.setattr(LevelEscape, "_advance_progress", settle)
 
 
 def timers_leave_when_they_are_sent(patch: Patch) -> None:
@@ -59,17 +59,17 @@ def a_master_delivers_all_timers_again(patch: Patch) -> None:
     def take(self: Timers, checkpoint: TimerCheckpoint) -> None:
         pass
 
-    patch.setattr(Timers, "take_newer", take)
+    patch.setattr(Timers, "adopt_newer", take)
 
 
 def a_restart_begins_anew(patch: Patch) -> None:
     """A replica does not save its progress of escaped messages."""
-    take = DelayedMessages.take_save
+    take = DelayedMessages.take_unsaved_content
 
     def of_masters(self: DelayedMessages) -> object:
         return None if self.durable.versions.following else take(self)
 
-    patch.setattr(DelayedMessages, "take_save", of_masters)
+    patch.setattr(DelayedMessages, "take_unsaved_content", of_masters)
 
 
 def check_points_and_acknowledgements_escape_to_different_masters(patch: Patch) -> None:
@@ -109,7 +109,7 @@ def offsets_travel_without_their_notes(patch: Patch) -> None:
     def notes(self: PreOnline, name: str, former: object, return_number: int = 0) -> Iterator[None]:
         yield from ()
 
-    patch.setattr(PreOnline, "_notes", notes)
+    patch.setattr(PreOnline, "_take_over_notes", notes)
 
 
 def what_a_replica_heard_leaves_all_the_same(patch: Patch) -> None:
@@ -146,7 +146,7 @@ def ends_go_nowhere(patch: Patch) -> None:
     def end(self: HalfEscape, half: Half, how: int) -> Deferred[Command | str]:
         return Deferred.resolved("")
 
-    patch.setattr(HalfEscape, "end", end)
+    patch.setattr(HalfEscape, "forward_end", end)
 
 
 HALF_BUGS: list[Plant] = [

@@ -63,13 +63,13 @@ class EscapeModel(Model):
         super().look(broker)
         if broker.context.role.is_acting:
             had = self._had.setdefault(broker.name, [])
-            progress = broker.context.delay.progress()
+            progress = broker.context.delay.copy_progress()
             if not had or had[-1][1] != progress:
                 had.append((broker.clock.now_ms, progress))
         elif broker.name in self._had:
             # A master that serves already does not request this: a lower progress counts
             # afterwards.
-            last, now = self._had[broker.name][-1][1], broker.context.delay.progress()
+            last, now = self._had[broker.name][-1][1], broker.context.delay.copy_progress()
             if any(now.get(level, 0) < at for level, at in last.items()):
                 del self._had[broker.name]
 
@@ -77,7 +77,7 @@ class EscapeModel(Model):
         """Check that a broker starts with its progress, except for the last seconds."""
         super().begins(broker)
         had = self._had.pop(broker.name, [])
-        progress, end_ms = broker.context.delay.progress(), had[-1][0] if had else 0
+        progress, end_ms = broker.context.delay.copy_progress(), had[-1][0] if had else 0
         for at_ms, before in had:
             for level, at in before.items() if at_ms < end_ms - SAVED_MS else ():
                 assert progress.get(level, 0) >= at, (
@@ -95,8 +95,8 @@ class EscapeModel(Model):
                 continue  # it came just now: its deliveries may be repeated
             if theirs.store.max_log_offset > mine.store.max_log_offset:
                 continue
-            progress = mine.delay.progress()
-            for level, at in theirs.delay.progress().items():
+            progress = mine.delay.copy_progress()
+            for level, at in theirs.delay.copy_progress().items():
                 assert progress.get(level, 0) >= at, (
                     f"{master.name} serves with {progress}, {other.name} has delivered"
                     f" {at} of level {level} (I13)"

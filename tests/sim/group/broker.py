@@ -192,13 +192,13 @@ class GroupBroker(Stands, Broker):
             options=self.options,
             shell=lambda events: self.wire,
         )
-        service, self.replicated = replicating.service, store.replicated(clock.wall_ms)
+        service, self.replicated = replicating.service, store.as_replicated(clock.wall_ms)
         service.on_role.insert(0, self._role_changes)
         service.on_role.append(tables.look)
         self.part.on_change.append(self.register)
         self.member = replicating.membership
-        self._renew = service.renew
-        service.renew = self._renewed  # type: ignore[method-assign]
+        self._renew = service.on_lease_granted
+        service.on_lease_granted = self._renewed  # type: ignore[method-assign]
         self.replicated.on_cut.append(tables.cut)
         return service
 
@@ -451,7 +451,7 @@ class GroupBroker(Stands, Broker):
         message = NewMessage(topic, queue_id, body, b"KEYS\x01k\x02")
         if not service.is_master:
             self._refuses(store, message)
-        permit = part.admit()
+        permit = part.admit_append()
         if isinstance(permit, PutStatus):
             return permit
         self.tables.make_topic(topic)
@@ -490,8 +490,8 @@ class GroupBroker(Stands, Broker):
             f"{self.name} {self.controller_id}: [{log.min}, {log.end}) confirm {log.confirm} "
             f"flushed {log.flushed} epochs {log.epochs.entries} "
             f"{'master' if self.is_master else machine and (machine.state.name, machine.reason)} "
-            f"{self.member.stage.value} in epoch {self.member.epoch}: {self.member.reason}, lease "
-            f"{self.member.has_lease()}"
+            f"{self.member.stage.value} in epoch {self.member.epoch}: "
+            f"{self.member.reason_without_role}, lease {self.member.has_lease()}"
         )
 
 

@@ -178,7 +178,7 @@ class Controller(Stands, Process):
         )
         self.core = ControllerCore(config, self.driver, self._notify, self.endpoint.probe)
         self.parts.driver, self.parts.core = self.driver, self.core
-        self.driver.begin(Watched(self, self.core), now_ms)
+        self.driver.begin_member(Watched(self, self.core), now_ms)
 
     def run(self, what: Callable[..., Any], *args: Any) -> Any:
         """Run code on its loop, which waits for the syncs that the code makes."""

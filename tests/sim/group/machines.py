@@ -164,7 +164,7 @@ class Names(Process):
     def on_tick(self, now_ms: int) -> None:
         if now_ms - self._scanned_ms >= self._scan_ms:
             self._scanned_ms = now_ms
-            for expired in self.routes.scan(now_ms):
+            for expired in self.routes.unregister_silent(now_ms):
                 expired.connection.close()
 
 

@@ -45,12 +45,12 @@ def elects_anybody(patch: Patch) -> None:
 
     def choose(group: Group, live: Any, *, unclean: bool = False, wanted: Any = None) -> Any:
         master = group.master_id
-        if master is not None and live.alive(group, master):
+        if master is not None and live.may_be_alive(group, master):
             return master
         heard = [one for one in sorted(group.replicas) if live.is_active(group, one)]
         return heard[0] if heard else None
 
-    patch.setattr(elections, "choose", choose)
+    patch.setattr(elections, "choose_master", choose)
 
 
 def unclean_restarts_do_not_matter(patch: Patch) -> None:
@@ -96,11 +96,11 @@ def no_lease(patch: Patch) -> None:
 
 def leases_of_before_count(patch: Patch) -> None:
     """A new master acknowledges before the controllers know that its term begins."""
-    patch.setattr(ControllerHeartbeats, "begin", ControllerHeartbeats.send_soon)
+    patch.setattr(ControllerHeartbeats, "begin_term", ControllerHeartbeats.send_soon)
     patch.setattr(
         Group, "is_current_master", lambda self, broker_id, epoch: broker_id in self.replicas
     )
-    patch.setattr(ControllerRequests, "_heartbeat", _granted)
+    patch.setattr(ControllerRequests, "_handle_heartbeat", _granted)
 
 
 def _granted(self: ControllerRequests, connection: int, request: Command) -> Deferred[Command]:
@@ -120,7 +120,7 @@ def _granted(self: ControllerRequests, connection: int, request: Command) -> Def
 
 def nobody_looks_for_dead_masters(patch: Patch) -> None:
     """R33: no master is elected when the present one is dead."""
-    patch.setattr(elections, "look_after", lambda *args, **options: None)
+    patch.setattr(elections, "decide_without_request", lambda *args, **options: None)
 
 
 def any_set_is_agreed_to(patch: Patch) -> None:
@@ -199,7 +199,7 @@ def stops_with_its_lead(patch: Patch) -> None:
 
 def slow_syncs_are_not_reported(patch: Patch) -> None:
     """F22: a master whose disk takes seconds for each sync keeps its lead."""
-    patch.setattr(GroupCommit, "slow", property(lambda self: None))
+    patch.setattr(GroupCommit, "is_sync_slow", property(lambda self: None))
 
 
 BUGS: dict[Plant, tuple[str, ...]] = {

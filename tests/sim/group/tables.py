@@ -27,7 +27,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -93,7 +93,7 @@ class Tables:
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         return self._broker.endpoint.call(address, request, timeout_ms)
 
-    def pause(self) -> Deferred[None]:
+    def next_turn(self) -> Deferred[None]:
         """Wait until the next tick, so that much happens between two steps."""
         later: Deferred[None] = Deferred()
         self._paused.append(later)
@@ -163,12 +163,12 @@ class Tables:
     def names(self) -> frozenset[str]:
         """Names of topics and groups."""
         context = self.context
-        topics = (f"topic {name}" for name in context.topics.all())
-        return frozenset((*topics, *(f"group {name}" for name in context.groups.all())))
+        topics = (f"topic {name}" for name in context.topics.all_topics())
+        return frozenset((*topics, *(f"group {name}" for name in context.groups.all_groups())))
 
     def offsets(self) -> dict[Where, int]:
         """Committed offsets of groups."""
-        committed = self.context.offsets.offsets().committed
+        committed = self.context.offsets.all_offsets().committed
         return {
             (*pair, queue_id): int(at)
             for pair, queues in committed.items()
@@ -189,12 +189,12 @@ class Tables:
         if seen != self._seen:
             self._seen = seen
             self._compare(self._names, self._offsets, "went")
-        saved = context.saver.saved()
+        saved = context.saver.when_saved()
         if saved.done and saved.value is None:
             kept.names = self._names
         service = self._broker.service
         if service is not None and service.is_master and context.role.term is not None:
-            known = context.topics.all()
+            known = context.topics.all_topics()
             missing = [name for name in context.store.topics() if name not in known]
             missing = [name for name in missing if not name.endswith(DOOMED)]
             assert not missing, f"{self._broker.name} leads without the topics {missing} (R20)"
@@ -222,9 +222,10 @@ class Tables:
             one, other = getattr(mine, name), getattr(theirs, name)
             if one.data_version != other.data_version:
                 return f"{name} in {one.data_version}, {other.data_version}"
-            for key, value in other.all().items():
-                if one.all().get(key) != value:
-                    return f"{name}: {key} is {one.all().get(key)}, {value}"
+            known, wanted = (getattr(table, f"all_{name}")() for table in (one, other))
+            for key, value in wanted.items():
+                if known.get(key) != value:
+                    return f"{name}: {key} is {known.get(key)}, {value}"
         here = self.offsets()
         clerk = self._broker.run_of.clerk
         for where, at in master.offsets().items():
@@ -291,7 +292,7 @@ class Clerk(Client):
         """Make a group of consumers."""
         body = SubscriptionGroupConfig(name).to_json()
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        self.tell(f"group {name}", new_request(code, None, dump(body)))
+        self.tell(f"group {name}", new_request(code, None, encode_json(body)))
 
     def commit(self, name: str, topic: str, queue_id: int, at: int) -> None:
         """Commit an offset of a group."""

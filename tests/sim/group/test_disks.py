@@ -111,7 +111,7 @@ def test_a_broker_that_waits_for_a_disk_thread_stands_still() -> None:
     disk = SimDisk(story.rng, lambda: 0)
     disk.sync_ms = 70
     work = QueuedDisk(story.rng, disk)
-    work.submit(lambda: disk.sync_folder("/"), lambda result: None).finish()
+    work.submit(lambda: disk.sync_folder("/"), lambda result: None).wait_and_report()
     assert disk.spent_ms == 70
     work.submit(lambda: disk.sync_folder("/"), lambda result: None)
     work.step()
@@ -222,7 +222,7 @@ def test_where_all_disks_are_slow_no_lead_moves() -> None:
         broker.disk.sync_ms = 2_000
     story.go(60_000)
     assert story.journal.role.epoch == epoch
-    assert story.master.store.slow
+    assert story.master.store.is_sync_slow
     for broker in story.brokers:
         broker.disk.sync_ms = 0
     story.writes()

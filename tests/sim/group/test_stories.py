@@ -207,7 +207,9 @@ def test_r27_a_master_apart_from_all_stops_before_another_is_elected() -> None:
     story.apart([master, story.clients[0]], story.rest(master, story.clients[0]))
     while story.journal.role.epoch == epoch:
         story.step()
-    assert isinstance(master.part.admit(), PutStatus), "it takes messages while another is elected"
+    assert isinstance(master.part.admit_append(), PutStatus), (
+        "it takes messages while another is elected"
+    )
     acked = story.clients[0].acked
     story.go(5000)
     assert story.clients[0].acked == acked
@@ -253,7 +255,7 @@ def test_r29_no_broker_serves_before_its_role_is_known() -> None:
     for machine in (story.names, *story.brokers, *story.clients):
         story.start(machine)
     story.go(3000)
-    assert all(isinstance(broker.part.admit(), PutStatus) for broker in story.brokers)
+    assert all(isinstance(broker.part.admit_append(), PutStatus) for broker in story.brokers)
     assert all("17" in why or "route" in why for why in story.clients[0].refused)
     for controller in story.controllers:
         story.start(controller)

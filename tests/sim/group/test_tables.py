@@ -51,7 +51,7 @@ def dies(story: Story) -> GroupBroker:
 def topics(broker: GroupBroker) -> dict[str, object]:
     """Topics of a broker."""
     assert broker.tables is not None
-    return broker.tables.context.topics.all()
+    return broker.tables.context.topics.all_topics()
 
 
 def offset(broker: GroupBroker) -> int:
@@ -226,8 +226,8 @@ def replicas_count_for_themselves(patch: Patch) -> None:
     """R22: a replica counts its additions as a new version."""
     patch.setattr(
         metadata.VersionRules,
-        "next",
-        lambda self, version, now_ms: version.next(now_ms, version.state_version),
+        "next_version",
+        lambda self, version, now_ms: version.next_version(now_ms, version.state_version),
     )
 
 
@@ -247,7 +247,7 @@ def the_masters_offsets_are_right(patch: Patch) -> None:
                 self.commit(group, topic, queue_id, QueueOffset(at), 0)
                 yield
 
-    patch.setattr(OffsetTable, "adopt", adopt)
+    patch.setattr(OffsetTable, "adopt_offsets", adopt)
 
 
 BUGS: dict[Plant, Callable[[], None]] = {

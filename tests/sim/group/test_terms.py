@@ -42,7 +42,7 @@ def test_a_term_that_is_over_begins_late_and_does_nothing() -> None:
     assert not late.member.has_lease()
     story.writes()
     assert late.is_master and late.service.epoch == epoch
-    assert late.part.admit() is PutStatus.SERVICE_NOT_AVAILABLE
+    assert late.part.admit_append() is PutStatus.SERVICE_NOT_AVAILABLE
     assert late.send("A", 0, b"for the wrong master") is None
     assert (late.replicated.end, late.replicated.confirm) == (end, confirm)
     other = next(one for one in story.replicas if one is not late)

@@ -13,7 +13,7 @@ def sync_fails(broker: GroupBroker) -> None:
     """Let the store fail as after a failed sync of its log."""
     assert broker.store is not None
     broker.tries_again = False
-    broker.store._commit.fail(OSError(errno.EIO, "input/output error"))
+    broker.store._commit.fail_for_good(OSError(errno.EIO, "input/output error"))
 
 
 def is_full(broker: GroupBroker, full: bool) -> None:

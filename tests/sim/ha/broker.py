@@ -60,7 +60,7 @@ class Broker(SeenBroker):
         self.options = replace(
             settings.ha, own_id=number, async_learner=learner, sync_from_last_file=last_file
         )
-        if not self.options.switches and number > 1:
+        if not self.options.has_elections and number > 1:
             self.options = replace(
                 self.options, broker_role=BrokerRole.SLAVE, ha_master_address="broker-1"
             )
@@ -150,8 +150,8 @@ class Broker(SeenBroker):
 
     def _replicate(self, store: Store) -> HaService:
         """Create its replication service, not started."""
-        group, plain = self._group, not self.options.switches
-        self.replicated = store.replicated(self.wall_ms, plain=plain)
+        group, plain = self._group, not self.options.has_elections
+        self.replicated = store.as_replicated(self.wall_ms, plain=plain)
         service = HaService(
             self.options,
             self.replicated,
@@ -351,13 +351,18 @@ class Broker(SeenBroker):
         log has a new beginning.
         """
         log = self.replicated
-        if self.carried is not None or log is None or not log.wants_counts or not self.follows:
+        if (
+            self.carried is not None
+            or log is None
+            or not log.needs_queue_counts
+            or not self.follows
+        ):
             return
         assert self.service is not None and self.service.follower is not None, "it follows"
         master = self._group.net.hosts.get(self.service.follower.machine.address)
         is_due = self._counts is None or self._counts.done
         if is_due and isinstance(master, Broker) and master.is_master and master.replicated:
-            self._counts = log.taking_counts(master.replicated.idle_counts())
+            self._counts = log.save_queue_counts(master.replicated.idle_queue_counts())
 
     def turn(self) -> None:
         """End the loop's turn: run the callbacks that were scheduled for it."""

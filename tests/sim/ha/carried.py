@@ -37,7 +37,7 @@ from turbopump.net.wire.headers.transactions import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
 )
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.net.wire.properties import encode_properties
@@ -97,7 +97,9 @@ class CarriedParts:
         self.context = self._parts.context
         self.metadata = MetadataFollower(self.context, self._call, log=broker.replicated)
         broker.replicated.on_cut.append(lambda: self.metadata.on_truncated(broker.wall_ms))
-        self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), _Link(broker, group.carried))
+        self.peer = Peer(
+            "127.0.0.1:4711", pack_host("127.0.0.1:4711"), _Link(broker, group.carried)
+        )
         self._calls: list[tuple[str, Command, Deferred[Command | str]]] = []
         self._answers: list[Callable[[], None]] = []
 
@@ -105,15 +107,15 @@ class CarriedParts:
         """Change the role as broker/lifecycle/replication_setup.py does."""
         term, role = service.term, self.context.role
         if term is not None:
-            self.metadata.lead(service.epoch, self._broker.wall_ms)
-            role.begin(term)
+            self.metadata.begin_leading(service.epoch, self._broker.wall_ms)
+            role.become_master(term)
         else:
-            role.end(max(self._broker.number, 1))
+            role.become_replica(max(self._broker.number, 1))
             self._follow(service)
 
     def _follow(self, service: HaService) -> None:
         if not service.is_master:
-            self.metadata.follow(service.master_address, service.epoch, self._group.now_ms)
+            self.metadata.begin_following(service.master_address, service.epoch, self._group.now_ms)
 
     # Between brokers
 
@@ -158,7 +160,7 @@ class CarriedParts:
         context.waiting.step(now_ms)
         delay = context.delay
         delay.begin_save()
-        self._parts.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
+        self._parts.save_table(DELAY_FILE, delay.take_unsaved_content, delay.save_failed)
 
     def close(self) -> None:
         """Save progress after the store was closed."""
@@ -389,7 +391,7 @@ def _config(broker: "Broker") -> BrokerConfig:
         transaction_time_out_ms=1_500,
         transaction_check_interval_ms=1_000,
         replication=ReplicationConfig(
-            enable_controller_mode=options.switches,
+            enable_controller_mode=options.has_elections,
             broker_role=options.broker_role,
             in_sync_replicas=options.in_sync_replicas,
         ),

@@ -110,10 +110,10 @@ class Wire:
         link = self._links.get(connection)
         return link is None or self._network.send(self._host, link, buffers)
 
-    def pause(self, connection: int, paused: bool) -> None:
+    def set_paused(self, connection: int, paused: bool) -> None:
         link = self._links.get(connection)
         if link is not None:
-            self._network.pause(self._host, link, paused)
+            self._network.set_paused(self._host, link, paused)
 
     def close(self, connection: int) -> None:
         link = self._links.pop(connection, None)
@@ -186,7 +186,7 @@ class Network:
         self._stir(link)
         return not pipe.waiting
 
-    def pause(self, host: Host, link: Link, paused: bool) -> None:
+    def set_paused(self, host: Host, link: Link, paused: bool) -> None:
         """Stop or continue reading from the link."""
         link.deaf[link.side(host)] = paused
         self._stir(link)

@@ -30,14 +30,16 @@ def proposed_set_ignored(patch: Patch) -> None:
     """R01: an acknowledgement waits for the last set that the master knows as agreed, not also for
     the members of a pending proposal.
     """
-    patch.setattr(SyncState, "required", property(lambda self: self.members))
+    patch.setattr(SyncState, "required_ids", property(lambda self: self.members))
 
 
 def _confirm_by(patch: Patch, counts: Any) -> None:
     def confirm(self: SyncState) -> bool:
         before = self.confirm_offset
-        others = [other for other in self.required - {self.options.own_id} if counts(self, other)]
-        acks = [self.acked(other) for other in others] if self.options.all_ack else []
+        others = [
+            other for other in self.required_ids - {self.options.own_id} if counts(self, other)
+        ]
+        acks = [self.acked_offset(other) for other in others] if self.options.all_ack else []
         known = [acked for acked in acks if acked is not None]
         if len(known) == len(acks):
             self.confirm_offset = max(before, min([self.log_end, *known]))
@@ -62,7 +64,7 @@ def silent_member_does_not_count(patch: Patch) -> None:
 def queues_counted_up_to_confirm(patch: Patch) -> None:
     """R08: a new master gives out queue offsets of messages that are in its log, but that no reader
     was shown yet."""
-    patch.setattr(LogDispatcher, "count_on", lambda self, log_end: None)
+    patch.setattr(LogDispatcher, "advance_next_offsets", lambda self, log_end: None)
 
 
 def cut_at_the_confirmed(patch: Patch) -> None:
@@ -115,20 +117,20 @@ def no_epochs_is_a_new_replica(patch: Patch) -> None:
         else:
             real(self, reply, actions, now_ms)
 
-    patch.setattr(EpochFile, "_distrust", distrust)
+    patch.setattr(EpochFile, "_mark_unproven", distrust)
     patch.setattr(Replica, "_adopt_reply", meet)
 
 
 def epoch_without_writes_refused(patch: Patch) -> None:
     """S2: an epoch without writes is not recorded: the next one begins at the same offset."""
-    real = Epochs.appended
+    real = Epochs.with_epoch
 
     def appended(self: Epochs, epoch: int, start: int) -> Epochs:
         if self.entries and start <= self.entries[-1].start:
             return self
         return real(self, epoch, start)
 
-    patch.setattr(Epochs, "appended", appended)
+    patch.setattr(Epochs, "with_epoch", appended)
 
 
 def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
@@ -138,7 +140,7 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
     def meet(self: Replica, reply: HandshakeReply, actions: list[Any], now_ms: int) -> None:
         log = self._log
         assert log is not None
-        if self._empty or replicas.consistent_point(
+        if self._is_log_empty or replicas.consistent_point(
             log.epochs, log.believed_end, reply.epochs, reply.log_end
         ):
             real(self, reply, actions, now_ms)
@@ -151,8 +153,10 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
 
 def released_when_demoted(patch: Patch) -> None:
     """A deposed master acknowledges its pending sends (observed)."""
-    real = MasterTerm._withhold
-    patch.setattr(MasterTerm, "_withhold", lambda self, status=None: real(self, PutStatus.PUT_OK))
+    real = MasterTerm._fail_pending_sends
+    patch.setattr(
+        MasterTerm, "_fail_pending_sends", lambda self, status=None: real(self, PutStatus.PUT_OK)
+    )
 
 
 def acknowledged_before_replicas_have_it(patch: Patch) -> None:
@@ -162,9 +166,9 @@ def acknowledged_before_replicas_have_it(patch: Patch) -> None:
 
 def acknowledged_before_durable(patch: Patch) -> None:
     """A replica under SYNC_FLUSH acknowledges bytes that are not durable."""
-    real = Options.replica.__get__
+    real = Options.replica_options.__get__
     replica = property(lambda self: dataclasses.replace(real(self), ack_durable=False))
-    patch.setattr(Options, "replica", replica)
+    patch.setattr(Options, "replica_options", replica)
 
 
 def joins_before_it_has_all(patch: Patch) -> None:
@@ -183,7 +187,7 @@ def lost_answer_is_a_refusal(patch: Patch) -> None:
 
 def records_written_in_part(patch: Patch) -> None:
     """A replica writes incomplete records."""
-    real = ReceivedBytes.take
+    real = ReceivedBytes.take_writable
 
     def take(self: ReceivedBytes, pieces: list[Any], room: int, file_size: int) -> list[memoryview]:
         waiting, self._held = self._held, b""
@@ -191,7 +195,7 @@ def records_written_in_part(patch: Patch) -> None:
         rest, self._held = self._held, b""
         return [*whole, memoryview(rest)]
 
-    patch.setattr(ReceivedBytes, "take", take)
+    patch.setattr(ReceivedBytes, "take_writable", take)
 
 
 def text_that_ends_in_zeros_is_cut(patch: Patch) -> None:
@@ -213,13 +217,13 @@ def elected_before_it_knows_idle_queues(patch: Patch) -> None:
     """A replica whose log began after its master's first byte reports all of it at once, and may be
     elected before it has the offsets of queues without records in its log.
     """
-    real = Replica._report
+    real = Replica._acknowledge
 
     def report(self: Replica, actions: list[Any], now_ms: int) -> None:
         self._counters_known = True
         real(self, actions, now_ms)
 
-    patch.setattr(Replica, "_report", report)
+    patch.setattr(Replica, "_acknowledge", report)
 
 
 BUGS: list[Plant] = [

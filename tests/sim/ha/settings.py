@@ -25,13 +25,13 @@ class Options(HaOptions):
     """Whether the oracle may elect a broker that lacks confirmed bytes."""
 
     @property
-    def leader(self) -> LeaderOptions:
-        options = HaOptions.leader.__get__(self)
+    def leader_options(self) -> LeaderOptions:
+        options = HaOptions.leader_options.__get__(self)
         return replace(options, primary=replace(options.primary, in_flight_max=self.in_flight_max))
 
     @property
-    def replica(self) -> ReplicaOptions:
-        options = HaOptions.replica.__get__(self)
+    def replica_options(self) -> ReplicaOptions:
+        options = HaOptions.replica_options.__get__(self)
         return replace(options, cut_confirmed=options.cut_confirmed or self.may_lose)
 
 
@@ -49,7 +49,7 @@ class Settings:
     @property
     def safe(self) -> bool:
         """Whether confirmed and acknowledged messages must survive."""
-        return self.ha.switches and self.ha.all_ack
+        return self.ha.has_elections and self.ha.all_ack
 
 
 @dataclass(slots=True)

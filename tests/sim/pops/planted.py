@@ -29,7 +29,7 @@ def acknowledgements_are_answered_at_once(patch: Patch) -> None:
 
 def acknowledgements_are_not_waited_for(patch: Patch) -> None:
     """A message is revived by the clock, whatever is still to be read."""
-    patch.setattr(AckWatermark, "step", lambda self, now_ms: now_ms)
+    patch.setattr(AckWatermark, "take_sample", lambda self, now_ms: now_ms)
 
 
 def hand_outs_are_forgotten(patch: Patch) -> None:
@@ -44,13 +44,13 @@ def _leads(self: service.PopService) -> bool:
 
 def what_is_revived_is_not_noted(patch: Patch) -> None:
     """Only the saved progress shows which messages were revived (as in RocketMQ)."""
-    revive_one = ReviveQueue._revive_one
+    revive_one = ReviveQueue._revive_message
 
     def silent(self: ReviveQueue, *arguments: object) -> bool:
         revive_one(self, *arguments)
         return False
 
-    patch.setattr(ReviveQueue, "_revive_one", silent)
+    patch.setattr(ReviveQueue, "_revive_message", silent)
 
 
 def offsets_are_committed_before_check_points_are_safe(patch: Patch) -> None:
@@ -59,7 +59,7 @@ def offsets_are_committed_before_check_points_are_safe(patch: Patch) -> None:
 
     def added(self: OutstandingPops, queue: PoppedQueue, end: QueueOffset) -> OutstandingBatch:
         given = add(self, queue, end)
-        self.settle(queue, given)
+        self.mark_safe(queue, given)
         return given
 
     patch.setattr(OutstandingPops, "add", added)
@@ -67,7 +67,7 @@ def offsets_are_committed_before_check_points_are_safe(patch: Patch) -> None:
 
 def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
     """Acknowledgements are kept in memory, and lost at a restart."""
-    revive = ReviveQueue._revive
+    revive = ReviveQueue._revive_messages
 
     def kept(self: ReviveLog, ack: Acknowledgement, *_more: int) -> Deferred[PutStatus]:
         vars(self).setdefault("kept", []).append(ack)
@@ -79,7 +79,7 @@ def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
         return revive(self, entry, *rest, **flags)
 
     patch.setattr(ReviveLog, "add_ack", kept)
-    patch.setattr(ReviveQueue, "_revive", revived)
+    patch.setattr(ReviveQueue, "_revive_messages", revived)
 
 
 def messages_are_revived_before_their_time(patch: Patch) -> None:
@@ -118,7 +118,7 @@ def offsets_move_by_check_points_of_a_former_life(patch: Patch) -> None:
     """After a crash the first messages of a topic that was created again are skipped."""
     patch.setattr(
         PoppedOffsets,
-        "counts",
+        "is_in_present_life",
         lambda self, queue, pop_time_ms: pop_time_ms > self.set_back_ms(queue),
     )
 
@@ -135,7 +135,7 @@ def handles_of_a_former_life_acknowledge(patch: Patch) -> None:
 
 def recovery_ends_at_the_gaps_of_a_filter(patch: Patch) -> None:
     """Check points begin at their first message, not where the filter began to pass over some."""
-    patch.setattr(OutstandingPops, "take_origin", lambda self, queue, start: start)
+    patch.setattr(OutstandingPops, "take_check_point_start", lambda self, queue, start: start)
 
 
 def revive_queues_beyond_a_lower_number_are_not_read(patch: Patch) -> None:
@@ -145,7 +145,7 @@ def revive_queues_beyond_a_lower_number_are_not_read(patch: Patch) -> None:
 
 def the_clock_never_goes_back(patch: Patch) -> None:
     """After the clock was set back, times that were read before count as read."""
-    step, delivered_ms = AckWatermark.step, Timers.delivered_ms
+    step, delivered_ms = AckWatermark.take_sample, Timers.delivered_ms
 
     def ahead(self: AckWatermark, now_ms: int) -> int:
         self._now_ms = 0
@@ -156,7 +156,7 @@ def the_clock_never_goes_back(patch: Patch) -> None:
         vars(self)["latest_ms"] = max(known, delivered_ms(self, now_ms))
         return vars(self)["latest_ms"]
 
-    patch.setattr(AckWatermark, "step", ahead)
+    patch.setattr(AckWatermark, "take_sample", ahead)
     patch.setattr(Timers, "delivered_ms", latest)
 
 

@@ -122,7 +122,7 @@ class Run(BrokerLives):
 
     def _ended(self, *, power: bool) -> None:
         self._end_asker()
-        self.model.ended(power=power, reviving=self._was_in(ReviveQueue._revive))
+        self.model.ended(power=power, reviving=self._was_in(ReviveQueue._revive_messages))
         if self._revive_changes and self._wear.random() < 0.6:
             self._change_revive_queues()
 
@@ -187,7 +187,7 @@ class Run(BrokerLives):
         if not self._parts.is_saving_offsets:
             self._parts.save_offsets()
         for job in self.work.jobs[before:]:
-            job.finish()
+            job.wait_and_report()
         if self.rng.random() < 0.3:
             self.disk.cut_after = 0
 

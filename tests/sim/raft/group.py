@@ -45,7 +45,7 @@ class Kept:
         if isinstance(action, acts.SaveTerm):
             kept.term, kept.vote = action.term, action.vote
         elif isinstance(action, acts.AppendEntries):
-            log.extend(action.entries)
+            log.append_entries(action.entries)
         elif isinstance(action, acts.TruncateFrom):
             log.truncate_from(action.index)
         elif isinstance(action, acts.SaveSnapshot):
@@ -128,7 +128,7 @@ class Group:
     def do(self, peer: str) -> None:
         """Do all actions of a member."""
         raft = self.rafts[peer]
-        while found := raft.take():
+        while found := raft.take_actions():
             for action in found:
                 self._do(peer, raft, action)
 

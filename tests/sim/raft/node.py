@@ -177,12 +177,12 @@ class Node:
         """Do actions until the disk is slow."""
         limit: int | None = None
         while self.raft is not None:
-            raft, found = self.raft, self.raft.take()
+            raft, found = self.raft, self.raft.take_actions()
             self.order.add(found)
-            while (next_one := self.order.next()) is not None:
+            while (next_one := self.order.next_action()) is not None:
                 self._do(raft, next_one)
                 found.append(next_one)
-            batch = self.order.batch()
+            batch = self.order.next_batch()
             if found:
                 continue
             if not batch or self.write is not None:
@@ -206,7 +206,7 @@ class Node:
 
     def _write(self, batch: list[Durable]) -> bool:
         if self._keep(batch):
-            self.order.wrote(batch)
+            self.order.on_written(batch)
         return self.raft is not None
 
     def _keep(self, batch: list[Durable]) -> bool:
@@ -231,7 +231,7 @@ class Node:
         self.write = None
         if write.is_done or self._keep(write.batch):
             raft.on_synced(self.sync_ms)
-            self.order.wrote(write.batch)
+            self.order.on_written(write.batch)
             self.run()
 
     def look(self) -> None:
@@ -298,14 +298,14 @@ class Node:
         appended: list[tuple[int | None, tuple[Entry, ...]]] = []
         for action in batch:
             if isinstance(action, acts.TruncateFrom):
-                history.cuts(self.name, log.upto(log.end, action.index - 1))
+                history.cuts(self.name, log.entries_between(log.end, action.index - 1))
                 log.truncate_from(action.index)
             elif isinstance(action, acts.AppendEntries):
                 appended.append((log.term_at(action.entries[0].index - 1), action.entries))
-                log.extend(action.entries)
+                log.append_entries(action.entries)
             elif isinstance(action, acts.SaveSnapshot):
                 log = Log(action.base, action.entries)
-        storage.do(batch)
+        storage.perform_actions(batch)
         # Entries that were not written may be replaced by others.
         for before, entries in appended:
             history.appends(self.name, before, entries)

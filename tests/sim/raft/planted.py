@@ -255,7 +255,7 @@ def nobody_is_asked_before(patch: Patch) -> None:
     patch.setattr(Candidate, "on_vote_granted", lambda self, candidate, now_ms: None)
     patch.setattr(
         Candidate,
-        "interval_ms",
+        "random_pause_ms",
         lambda self: self._random_between(
             self.member.options.min_vote_interval_ms, self.member.options.max_vote_interval_ms
         ),
@@ -267,7 +267,7 @@ def nobody_is_asked_before(patch: Patch) -> None:
             return now_ms >= found.started_ms + found.wait_ms and self._end_round(found, now_ms)
         if now_ms < max(self.next_ms, self.abstains_until_ms):
             return False
-        self.next_ms = now_ms + self.interval_ms()
+        self.next_ms = now_ms + self.random_pause_ms()
         return self.run(term, now_ms)
 
     patch.setattr(Candidate, "on_tick", on_tick)

@@ -53,7 +53,7 @@ def test_a_seed_is_the_same_again() -> None:
 def log_of(*terms: int) -> Log:
     log = Log()
     for number, term in enumerate(terms):
-        log.extend([log.next_entry(term, b"%d" % number)])
+        log.append_entries([log.next_entry(term, b"%d" % number)])
     return log
 
 

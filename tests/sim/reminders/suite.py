@@ -108,7 +108,7 @@ class Reminders(Run):
             self.due.check(broker.name, broker.log, end, broker.store.max_log_offset, clock.wall_ms)
             context.delay.begin_save()
             delay = context.delay
-            broker.tables.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
+            broker.tables.save_table(DELAY_FILE, delay.take_unsaved_content, delay.save_failed)
 
     def broker_wrote(self, broker: "GroupBroker", start: LogOffset) -> None:
         """Note the due times of the messages that a broker took."""

@@ -31,7 +31,7 @@ def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
     """A replica receives and trusts the progress of deliveries before it has the deliveries
     themselves.
     """
-    take = DurableProgress._take_if_covered
+    take = DurableProgress._adopt_if_covered
 
     def settle(self: DurableProgress[Any]) -> None:
         if self._candidate is not None:
@@ -40,18 +40,18 @@ def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
     def takes(self: DurableProgress[Any], ours: LogOffset) -> bool:
         return take(self, LogOffset(1 << 62))
 
-    patch.setattr(DurableProgress, "settle", settle)
-    patch.setattr(DurableProgress, "_take_if_covered", takes)
+    patch.setattr(DurableProgress, "settle_candidate", settle)
+    patch.setattr(DurableProgress, "_adopt_if_covered", takes)
 
 
 def a_new_master_begins_at_its_own_time(patch: Patch) -> None:
     """Timers that were due while there was no master are never delivered."""
-    begin = WheelReader.begin
+    begin = WheelReader.begin_at
 
     def begins(self: WheelReader, read_tick: int, now_tick: int) -> None:
         begin(self, max(read_tick, now_tick), now_tick)
 
-    patch.setattr(WheelReader, "begin", begins)
+    patch.setattr(WheelReader, "begin_at", begins)
 
 
 def a_deposed_master_delivers(patch: Patch) -> None:

@@ -26,7 +26,7 @@ def progress_is_ahead_of_the_deliveries(patch: Patch) -> None:
         if self._candidate is not None:
             self.safe, self._candidate = self._candidate[0], None
 
-    patch.setattr(durable_progress.DurableProgress, "settle", settle)
+    patch.setattr(durable_progress.DurableProgress, "settle_candidate", settle)
     patch.setattr(Store, "flush_soon", lambda self: None)
 
 
@@ -69,25 +69,25 @@ def the_cursor_stays_when_the_clock_is_set_back(patch: Patch) -> None:
 
 def progress_does_not_rest_while_the_clock_is_behind(patch: Patch) -> None:
     """The progress advances while the clock is set back: a crash then loses newer timers."""
-    progress_of = Timers._progress
+    progress_of = Timers._current_progress
 
     def unheld(self: Timers) -> TimerProgress:
         self._held = None
         return progress_of(self)
 
-    patch.setattr(Timers, "_progress", unheld)
+    patch.setattr(Timers, "_current_progress", unheld)
 
 
 def the_queue_goes_on_behind_what_was_never_in_the_wheel(patch: Patch) -> None:
     """The progress counts timers that wait in the queue as put into their slots."""
-    progress_of = Timers._progress
+    progress_of = Timers._current_progress
 
     def ahead(self: Timers) -> TimerProgress:
         found = progress_of(self)
         end = self._store.max_queue_offset(timer_files.TIMER_TOPIC, 0)
         return found._replace(queue_offset=max(found.queue_offset, end))
 
-    patch.setattr(Timers, "_progress", ahead)
+    patch.setattr(Timers, "_current_progress", ahead)
 
 
 def levels_are_saved_before_their_deliveries(patch: Patch) -> None:
@@ -98,7 +98,7 @@ def levels_are_saved_before_their_deliveries(patch: Patch) -> None:
     def take_save(self: DelayedMessages) -> dict[str, Any] | None:
         return self._to_json(self.durable.current)
 
-    patch.setattr(DelayedMessages, "take_save", take_save)
+    patch.setattr(DelayedMessages, "take_unsaved_content", take_save)
 
 
 def recalls_are_passed_over(patch: Patch) -> None:

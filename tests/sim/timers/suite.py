@@ -245,7 +245,7 @@ class Run(BrokerLives):
             delay = self.broker.delay
             delay.step(self.now_ms)
             delay.begin_save()
-            self._parts.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
+            self._parts.save_table(DELAY_FILE, delay.take_unsaved_content, delay.save_failed)
 
     def _tick(self, tick_ms: int = TICK_MS) -> None:
         super()._tick(tick_ms)

@@ -55,7 +55,7 @@ def progress_is_ahead_of_the_disk(patch: Patch) -> None:
             safe = name in ("flushed_log_offset", "confirm_log_offset", "dispatched_log_offset")
             return getattr(self._store, "max_log_offset" if safe else name)
 
-    publish = Transactions._publish
+    publish = Transactions._publish_progress
 
     def ahead(self: Transactions, now_ms: int) -> None:
         real, self._store = self._store, Ahead(self._store)
@@ -64,20 +64,20 @@ def progress_is_ahead_of_the_disk(patch: Patch) -> None:
         finally:
             self._store = real
 
-    patch.setattr(Transactions, "_publish", ahead)
+    patch.setattr(Transactions, "_publish_progress", ahead)
 
 
 def op_message_before_the_commit(patch: Patch) -> None:
     """The op message, which ends a half message, is written before the committed message itself."""
-    commit = handlers._commit
+    commit = handlers._commit_half
 
     def late(broker: object, request: object, half: object, now_ms: int) -> object:
         at = QueueOffset(half.record.queue_offset)
-        broker.transactions.end(at, TransactionOutcome.COMMITTED)
+        broker.transactions.record_end(at, TransactionOutcome.COMMITTED)
         broker.transactions.write_ops(now_ms)
         return commit(broker, request, half, now_ms)
 
-    patch.setattr(handlers, "_commit", late)
+    patch.setattr(handlers, "_commit_half", late)
 
 
 def ends_are_forgotten(patch: Patch) -> None:
@@ -101,7 +101,7 @@ def renewed_messages_are_other_transactions(patch: Patch) -> None:
     ) -> tuple[TransactionOutcome, object]:
         return TransactionOutcome.OPEN, half
 
-    patch.setattr(scheduled.Transactions, "outcome", outcome)
+    patch.setattr(scheduled.Transactions, "find_outcome", outcome)
 
 
 def ids_are_not_compared(patch: Patch) -> None:
@@ -125,10 +125,10 @@ def renewal_is_lost(patch: Patch) -> None:
     """A half message counts as renewed although it could not be written, or is not yet."""
 
     def renew(self: TransactionChecks, half: object, properties: object, now_ms: int) -> Appended:
-        self._transactions.end(half.queue_offset, TransactionOutcome.DONE)
+        self._transactions.record_end(half.queue_offset, TransactionOutcome.DONE)
         return Appended(PutStatus.PUT_OK, half.queue_offset, [half.log_offset])
 
-    patch.setattr(transaction_checks.TransactionChecks, "_renew", renew)
+    patch.setattr(transaction_checks.TransactionChecks, "_store_again", renew)
 
 
 def commits_go_to_queues_that_are_gone(patch: Patch) -> None:

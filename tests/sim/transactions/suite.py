@@ -101,7 +101,7 @@ class Run(BrokerLives):
     @property
     def _queues(self) -> int:
         """Number of the topic's read queues at the broker."""
-        topic = self.broker.topics.peek("T")
+        topic = self.broker.topics.peek_topic("T")
         return 4 if topic is None else topic.read_queue_nums
 
     def _look(self) -> None:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from bench.versus.__main__ import arguments
-from bench.versus.report import markdown
+from bench.versus.__main__ import parse_arguments
+from bench.versus.report import format_markdown
 from bench.versus.runs import SIDES, Plan, Results
 from bench.versus.targets import BESIDE, OURS, THEIRS
 
@@ -29,7 +29,7 @@ def measured() -> Results:
 
 
 def test_two_trees_are_compared_round_by_round() -> None:
-    page = markdown(measured(), plan(*SIDES, BESIDE), "5.5.0", "make versus")
+    page = format_markdown(measured(), plan(*SIDES, BESIDE), "5.5.0", "make versus")
     row = next(line for line in page.splitlines() if "100% (90% - 120%)" in line)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells == [
@@ -46,7 +46,8 @@ def test_two_trees_are_compared_round_by_round() -> None:
 
 def test_without_another_tree_none_is_spoken_of() -> None:
     assert (
-        "other" not in markdown(measured(), plan(*SIDES), "5.5.0", "make versus").split("TLS:")[1]
+        "other"
+        not in format_markdown(measured(), plan(*SIDES), "5.5.0", "make versus").split("TLS:")[1]
     )
 
 
@@ -54,7 +55,7 @@ def test_another_tree_is_a_side(tmp_path: Path) -> None:
     program = tmp_path / ".venv" / "bin" / "turbopump"
     program.parent.mkdir(parents=True)
     program.touch()
-    found = arguments(["--beside", str(tmp_path)])
+    found = parse_arguments(["--beside", str(tmp_path)])
     assert (found.sides, found.beside) == ((*SIDES, BESIDE), program)
 
 
@@ -62,5 +63,5 @@ def test_a_tree_without_its_program_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        arguments(["--beside", str(tmp_path)])
+        parse_arguments(["--beside", str(tmp_path)])
     assert f"{tmp_path}/.venv/bin/turbopump does not exist" in capsys.readouterr().err

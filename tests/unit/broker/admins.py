@@ -7,11 +7,11 @@ from typing import Any
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer, Timer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import VERSION, Command, new_request, new_response
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.subscription import parse_subscription
 
 _ports = itertools.count(40_000)
@@ -78,7 +78,7 @@ def connect(version: int = VERSION, language: str = "JAVA") -> Peer:
     """A client that has just connected; `peer.context["wire"]` is its link."""
     address = f"10.0.0.1:{next(_ports)}"
     wire = Wire()
-    peer = Peer(address, pack(address), wire)
+    peer = Peer(address, pack_host(address), wire)
     wire.peer = peer
     peer.version = version
     peer.language = language
@@ -161,7 +161,7 @@ class Admin:
         request.opaque = 7
         request.version = (peer or self.tool).version
         response = self.world.table.dispatch(request, peer or self.tool, self.now_ms)
-        return finish(response) if isinstance(response, Generator) else response
+        return run_to_result(response) if isinstance(response, Generator) else response
 
     def json(self, code: int, body: bytes | dict[str, Any] = b"", **fields: object) -> Any:
         """The body of a successful answer."""

@@ -24,9 +24,9 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 
@@ -35,7 +35,7 @@ START_MS = 1_700_000_000_000
 
 def offset_json(table: OffsetTable) -> Any:
     """The content that consumerOffset.json would have now."""
-    return json.loads(b"".join(table.take()()))
+    return json.loads(b"".join(table.take_content()()))
 
 
 class SteeredJob:
@@ -45,7 +45,7 @@ class SteeredJob:
         self._work: Callable[[], Any] | None = work
         self._done = done
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         work, self._work = self._work, None
         if work is None:
             return
@@ -67,7 +67,7 @@ class SteeredDisk:
         job = SteeredJob(work, done)
         makes_file = getattr(getattr(work, "func", None), "__name__", "") == "_create"
         if self._held is None or makes_file:
-            job.finish()
+            job.wait_and_report()
         else:
             self._held.append(job)
         return job
@@ -77,7 +77,7 @@ class SteeredDisk:
 
     def release(self) -> None:
         while self._held:
-            self._held.pop(0).finish()
+            self._held.pop(0).wait_and_report()
         self._held = None
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class World:
         )
         self.broker = make_broker(config, store, topics, self._runtime(saver))
         self.broker.address = "127.0.0.1:10911"
-        self.broker.store_host = pack(self.broker.address)
+        self.broker.store_host = pack_host(self.broker.address)
         self.table = request_table(self.broker)
         self.client = self.peer()
 
@@ -159,7 +159,7 @@ class World:
 
     def save_config(self, changed: Sequence[Property]) -> Deferred[OSError | None]:
         """Record the changes as the node does, without a file."""
-        self.broker.store.config.follow(self.config.store)
+        self.broker.store.config.adopt_live_values(self.config.store)
         self.saved.append([(item.key, item.value) for item in changed])
         later = Deferred[OSError | None]()
         later.resolve(self.save_error)
@@ -178,14 +178,14 @@ class World:
     def peer(self) -> Peer:
         """Connect a new client."""
         address = f"127.0.0.1:{next(self._ports)}"
-        return Peer(address, pack(address), WrittenDown())
+        return Peer(address, pack_host(address), WrittenDown())
 
     def dispatch(self, request: Command, peer: Peer | None = None) -> Command | Deferred:
         """Dispatch a request; returns the response or the promise of it."""
         request.opaque = next(self._opaques)
         response = self.table.dispatch(request, peer or self.client, self.now_ms)
         if isinstance(response, Generator):
-            response = finish(response)
+            response = run_to_result(response)
         assert response is not None
         return response
 

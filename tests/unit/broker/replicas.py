@@ -33,7 +33,7 @@ class Replicas:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.log = world.broker.store.replicated(world.now_ms, plain=True)
+        self.log = world.broker.store.as_replicated(world.now_ms, plain=True)
         self.leader: DefaultHaLeader
         self._connections = 0
         self.begin()
@@ -48,15 +48,15 @@ class Replicas:
         self.leader = DefaultHaLeader(
             MasterTermDeps(
                 log=self.log,
-                rules=options.rules,
-                options=options.leader,
+                rules=options.ack_rules,
+                options=options.leader_options,
                 transport=Nowhere(),
                 wall_ms=lambda: world.now_ms,
                 now_ms=world.steady_ms,
             ),
             gap_max=GAP_MAX,
         )
-        world.broker.role.begin(self.leader)
+        world.broker.role.become_master(self.leader)
         self.join()
 
     def join(self) -> None:
@@ -80,7 +80,7 @@ class Replicas:
 
     def end(self) -> None:
         """End the master's term."""
-        self.leader.end(PutStatus.SERVICE_NOT_AVAILABLE)
+        self.leader.end_term(PutStatus.SERVICE_NOT_AVAILABLE)
         self.log.to_replica(self.world.now_ms)
 
     def _report(self, log_end: int) -> None:

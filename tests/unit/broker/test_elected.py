@@ -36,7 +36,7 @@ class Elected:
         self.world = world
         self.lease = True
         self.members = members
-        self.log = world.broker.store.replicated(world.now_ms)
+        self.log = world.broker.store.as_replicated(world.now_ms)
         self.leader: Leader
         self._epochs = itertools.count(1)
         world.broker.role.has_lease = lambda: self.lease
@@ -62,16 +62,16 @@ class Elected:
             set_epoch=1,
             epoch_start=start,
         )
-        world.broker.role.begin(self.leader)
+        world.broker.role.become_master(self.leader)
         self.leader.pump(world.steady_ms)
 
     def lapse(self) -> None:
         self.lease = False
-        self.leader.lapse()
+        self.leader.on_lease_ended()
 
     def renew(self) -> None:
         self.lease = True
-        self.leader.renew()
+        self.leader.on_lease_granted()
 
     def _tick(self, now_ms: int) -> None:
         if hasattr(self, "leader"):
@@ -98,7 +98,7 @@ def test_nothing_is_served_before_the_role_is_known(make_world: Make) -> None:
 def test_a_replica_serves_readers_under_its_id(make_world: Make) -> None:
     world = make_world(ELECTED)
     Elected(world)
-    world.broker.role.end(3)
+    world.broker.role.become_replica(3)
     assert world.broker.role.broker_id == 3
     assert send(world).value.code == ResponseCode.SYSTEM_BUSY
     assert pull(world) == ResponseCode.PULL_NOT_FOUND
@@ -193,12 +193,12 @@ def test_native_sends_end_with_the_term_too(driven: Driven, again: bool) -> None
     elected: Elected = driven.elected  # type: ignore[attr-defined]
     plain(driven, 2)
     assert code(driven, 2) is None
-    elected.leader.end()
+    elected.leader.end_term()
     elected.log.to_replica(driven.world.now_ms)
     if again:
         elected.lead()
     else:
-        driven.world.broker.role.end(1)
+        driven.world.broker.role.become_replica(1)
     assert code(driven, 2) == ResponseCode.SERVICE_NOT_AVAILABLE
 
 

@@ -31,7 +31,7 @@ HOOKS = ["frame", "write_rest", "settled", "met", "is_drained"]
 STORE_HOOKS = {
     "units_of": (Lookup, "units_of"),
     "log_of": (CommitLog, "region_of"),
-    "dispatch": (Store, "_dispatch"),
+    "dispatch": (Store, "_run_dispatch"),
     "commit": (OffsetTable, "commit"),
 }
 COUNT = 8

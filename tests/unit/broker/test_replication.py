@@ -10,18 +10,18 @@ def replica(number: int, in_sync: bool) -> ReplicaStatus:
 
 def test_a_rate_is_that_of_the_last_full_period() -> None:
     rate = ByteRate(1_000)
-    rate.add(300, 1_100)
+    rate.count_bytes(300, 1_100)
     assert rate.per_second(1_900) == 0
-    rate.add(200, 1_999)
+    rate.count_bytes(200, 1_999)
     assert rate.per_second(2_000) == 500
-    rate.add(50, 2_500)
+    rate.count_bytes(50, 2_500)
     assert rate.per_second(2_600) == 500
     assert rate.per_second(3_000) == 50
 
 
 def test_a_rate_of_the_distant_past_is_zero() -> None:
     rate = ByteRate(0)
-    rate.add(300, 100)
+    rate.count_bytes(300, 100)
     assert rate.per_second(10_000) == 0
 
 

@@ -42,10 +42,10 @@ def first_of(world: Any) -> int:
 def test_a_new_master_serves_the_new_life(group: Group) -> None:
     master, replica = group.master, group.replica
     copy_log(master, replica)
-    group.follower.lead(2, replica.now_ms)
+    group.follower.begin_leading(2, replica.now_ms)
     assert replica.broker.store.max_queue_offset("T", 0) == 2
     assert first_of(replica) == first_of(master)
-    assert replica.broker.store.deletions.unapplied() == {}
+    assert replica.broker.store.deletions.unapplied_deletions() == {}
     assert not replica.broker.store.deletions.in_progress
     assert group.offset() == 0, "it was one of the former life"
     assert replica.broker.topics.get("T") == TopicConfig("T")
@@ -68,12 +68,12 @@ def test_the_masters_word_comes_first(group: Group) -> None:
     """The master knows the exact time and log offset of the deletion."""
     master, replica = group.master, group.replica
     group.round()
-    assert replica.broker.store.deletions.ends() == {}
+    assert replica.broker.store.deletions.former_life_ends() == {}
     copy_log(master, replica)
-    ends = replica.broker.store.deletions.ends()
-    assert ends == master.broker.store.deletions.ends()
-    times = replica.broker.store.deletions.times()
-    assert times == master.broker.store.deletions.times()
+    ends = replica.broker.store.deletions.former_life_ends()
+    assert ends == master.broker.store.deletions.former_life_ends()
+    times = replica.broker.store.deletions.deletion_times()
+    assert times == master.broker.store.deletions.deletion_times()
     assert replica.broker.store.max_queue_offset("T", 0) == 2
 
 
@@ -82,7 +82,10 @@ def test_the_masters_word_comes_later(group: Group) -> None:
     copy_log(master, replica)
     group.commit(1)
     group.round()
-    assert replica.broker.store.deletions.ends() == master.broker.store.deletions.ends()
+    assert (
+        replica.broker.store.deletions.former_life_ends()
+        == master.broker.store.deletions.former_life_ends()
+    )
     assert replica.broker.store.max_queue_offset("T", 0) == 2
     assert group.offset() == 1, "of the new life, and copied"
 
@@ -96,7 +99,7 @@ def test_the_time_of_the_masters_deletion_replaces_the_latest_possible_one(group
     assert deletions.is_proven("T")
     assert deletions.deleted_ms("T") > theirs.deleted_ms("T")
     group.round()
-    assert deletions.times() == theirs.times()
+    assert deletions.deletion_times() == theirs.deletion_times()
     assert not deletions.is_proven("T")
     assert replica.broker.store.max_queue_offset("T", 0) == 2
     assert first_of(replica) == first_of(master)
@@ -150,7 +153,10 @@ def test_the_master_tells_of_it_meanwhile(group: Group) -> None:
     copy_log(master, replica)
     group.round()
     replica.config_disk.release()
-    assert replica.broker.store.deletions.ends() == master.broker.store.deletions.ends()
+    assert (
+        replica.broker.store.deletions.former_life_ends()
+        == master.broker.store.deletions.former_life_ends()
+    )
     assert not replica.broker.store.deletions.in_progress
 
 
@@ -193,7 +199,7 @@ def test_a_broker_alone_applies_the_records_its_recovery_finds(group: Group) -> 
     master, replica = group.master, group.replica
     replica.broker.store.on_unapplied_deletions.clear()
     copy_log(master, replica)
-    assert list(replica.broker.store.deletions.unapplied()) == ["T"]
+    assert list(replica.broker.store.deletions.unapplied_deletions()) == ["T"]
     replica.close()
     replica.open()
     replica.broker.store.stand_alone(replica.now_ms)
@@ -204,10 +210,10 @@ def test_a_broker_alone_applies_the_records_its_recovery_finds(group: Group) -> 
 def test_a_topic_that_no_table_has_is_made_known(group: Group) -> None:
     master, replica = group.master, group.replica
     replica.broker.topics.delete("T", 8)
-    group.follower.follow(MASTER, 0, replica.steady_ms)
+    group.follower.begin_following(MASTER, 0, replica.steady_ms)
     replica.config_disk.hold()
     copy_log(master, replica)
-    group.follower.lead(2, replica.now_ms)
+    group.follower.begin_leading(2, replica.now_ms)
     replica.config_disk.release()
     assert replica.broker.topics.get("T") is not None
 
@@ -228,7 +234,7 @@ def test_the_rest_of_a_deletion_in_a_topics_next_life_is_known_to_a_new_master(
     copy_log(master, replica)
     replica.disk.hold()
     group.follower._deletions["T"] = end
-    group.follower.lead(1, replica.now_ms)
+    group.follower.begin_leading(1, replica.now_ms)
     replica.broker.role._is_slave = False
     assert replica.broker.topics.get("T") is None
     replica.disk.release()

@@ -37,7 +37,7 @@ def test_objects_of_a_long_collection_are_looked_at_once(
     quiet: None, step_ms: float, looked_at: bool
 ) -> None:
     gc_tuning = GcTuning(Clock(step_ms))
-    gc_tuning.begin()
+    gc_tuning.begin_freezing()
     try:
         rows = [[[]] for _ in range(ROWS)]
         gc.collect(1)
@@ -46,6 +46,6 @@ def test_objects_of_a_long_collection_are_looked_at_once(
         assert (len(gc.get_objects(generation=2)) >= ROWS) is looked_at
         del rows
     finally:
-        gc_tuning.end()
+        gc_tuning.end_freezing()
     assert gc.get_freeze_count() == 0
     assert gc_tuning not in gc.callbacks

@@ -41,9 +41,9 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> list[Made]:
     monkeypatch.setattr(proxy_node, "ProxyNode", Made)
     monkeypatch.setattr(container_node, "ContainerNode", Made)
     monkeypatch.setattr(logs, "name_brokers", lambda current: None)
-    monkeypatch.setattr(serve, "serve", lambda node, ready: ready)
+    monkeypatch.setattr(serve, "serve_until_signal", lambda node, ready: ready)
     monkeypatch.setattr(run_command, "run", lambda ready: ready())
-    monkeypatch.setattr(logs, "configure", lambda folder, level: None)
+    monkeypatch.setattr(logs, "configure_logging", lambda folder, level: None)
     return Made.all
 
 

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from turbopump.cli.errors import CommandFailed, UserError, fail, sentence_of
+from turbopump.cli.errors import CommandFailed, UserError, exit_with_error, sentence_of
 from turbopump.cli.options import Switch, one_place, split_addresses
 
 
@@ -51,6 +51,6 @@ def test_a_failure_is_one_line_and_a_code(
     kind: type[UserError], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        fail(kind("something is wrong"))
+        exit_with_error(kind("something is wrong"))
     assert ended.value.code == code
     assert capsys.readouterr().err == "turbopump: something is wrong\n"

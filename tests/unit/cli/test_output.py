@@ -4,37 +4,37 @@ import time
 import pytest
 
 from turbopump.cli.output import (
-    columns,
     duration_text,
-    front,
+    format_columns,
+    format_table,
     local_seconds,
     local_time,
     print_json,
-    table,
+    shorten_text,
 )
 
 
 def test_columns_are_padded_and_end_without_blanks() -> None:
     layout = "{:<6}  {:>4} {:<5}"
-    assert columns(layout, "a", 1, "b") == "a          1 b"
-    assert columns(layout, "longer than six", 12345, "") == "longer than six  12345"
+    assert format_columns(layout, "a", 1, "b") == "a          1 b"
+    assert format_columns(layout, "longer than six", 12345, "") == "longer than six  12345"
 
 
 def test_values_are_printed_as_java_does() -> None:
-    assert columns("{:<5} {:>6}", True, False) == "true   false"
+    assert format_columns("{:<5} {:>6}", True, False) == "true   false"
     nested = {"type": "CUSTOMIZED", "on": True, "of": {"a": 1}}
-    assert columns("{}", nested) == "{type=CUSTOMIZED, on=true, of={a=1}}"
-    assert columns("{}", {}) == "{}"
+    assert format_columns("{}", nested) == "{type=CUSTOMIZED, on=true, of={a=1}}"
+    assert format_columns("{}", {}) == "{}"
 
 
 def test_a_table_has_its_head_first() -> None:
-    lines = table("{:<4} {}", ("#A", "#B"), (("x", n) for n in range(2)))
+    lines = format_table("{:<4} {}", ("#A", "#B"), (("x", n) for n in range(2)))
     assert lines == ["#A   #B", "x    0", "x    1"]
 
 
 def test_front() -> None:
-    assert front("broker-a", 6) == "broker"
-    assert front("b", 6) == "b"
+    assert shorten_text("broker-a", 6) == "broker"
+    assert shorten_text("b", 6) == "b"
 
 
 def test_times_are_local(monkeypatch: pytest.MonkeyPatch) -> None:

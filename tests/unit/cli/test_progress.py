@@ -22,9 +22,9 @@ def clock(monkeypatch: Any) -> Any:
 def test_events_for_programs_one_a_second(clock: Any, capsys: Any) -> None:
     shown = Recovering(True)
     for number in range(16):
-        shown.show(Progress("checking the log", number, 70))
+        shown.show_progress(Progress("checking the log", number, 70))
         clock[0] += 0.25
-    shown.end()
+    shown.remove_bar()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["done"] for line in lines] == [4, 8, 12]
     assert lines[0] == {
@@ -42,12 +42,12 @@ def test_a_bar_on_a_terminal_that_goes_at_the_end(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     shown = Recovering(False)
-    shown.show(Progress("filling the queues", 1, 100))
+    shown.show_progress(Progress("filling the queues", 1, 100))
     clock[0] += 2
-    shown.show(Progress("filling the queues", 40, 100))
-    shown.show(Progress("filling the queues", 50, 100))
-    shown.end()
-    shown.end()
+    shown.show_progress(Progress("filling the queues", 40, 100))
+    shown.show_progress(Progress("filling the queues", 50, 100))
+    shown.remove_bar()
+    shown.remove_bar()
     out, err = capsys.readouterr()
     assert out == ""
     assert "filling the queues" in err
@@ -57,6 +57,6 @@ def test_a_bar_on_a_terminal_that_goes_at_the_end(
 def test_no_progress_without_a_reader(clock: Any, capsys: Any) -> None:
     shown = Recovering(False)
     clock[0] += 2
-    shown.show(Progress("filling the queues", 40, 100))
-    shown.end()
+    shown.show_progress(Progress("filling the queues", 40, 100))
+    shown.remove_bar()
     assert capsys.readouterr() == ("", "")

@@ -14,7 +14,7 @@ from turbopump.cli.errors import (
     FAILED,
     CommandFailed,
     UserError,
-    fail,
+    exit_with_error,
     failure_of,
     sentence_of,
 )
@@ -125,7 +125,7 @@ def test_refusals_of_the_system(
 def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     for error, code in ((UserError("bad"), BAD_INPUT), (CommandFailed("not done"), FAILED)):
         with pytest.raises(SystemExit) as ended:
-            fail(error)
+            exit_with_error(error)
         assert ended.value.code == code
         assert capsys.readouterr().err == f"turbopump: {error}\n"
 
@@ -192,8 +192,8 @@ def test_logs_go_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, object]] = []
     monkeypatch.setattr(logging, "basicConfig", lambda **all: given.append(all))
     monkeypatch.setattr(logging, "raiseExceptions", True)
-    logs.configure(None, "debug")
-    logs.configure(tmp_path / "a" / "b", "warning")
+    logs.configure_logging(None, "debug")
+    logs.configure_logging(tmp_path / "a" / "b", "warning")
     alone, both = given
     assert [alone["level"], both["level"]] == ["DEBUG", "WARNING"]
     (_stderr,), (_stderr, rotating) = alone["handlers"], both["handlers"]

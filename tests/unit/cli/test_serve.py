@@ -9,7 +9,7 @@ import pytest
 
 from turbopump.cli import serve as serve_module
 from turbopump.cli.errors import UserError
-from turbopump.cli.serve import raise_open_files, serve
+from turbopump.cli.serve import raise_open_files, serve_until_signal
 from turbopump.engine.types import StoreError
 
 
@@ -37,13 +37,13 @@ class SlowNode:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_start_that_takes_long(number: signal.Signals) -> None:
     node = SlowNode(number)
-    asyncio.run(asyncio.wait_for(serve(node, lambda: node.events.append("ready")), 60))
+    asyncio.run(asyncio.wait_for(serve_until_signal(node, lambda: node.events.append("ready")), 60))
     assert node.events == ["cancelled"], "a node that did not start is not stopped"
 
 
 def test_a_start_that_fails_is_one_sentence() -> None:
     with pytest.raises(UserError, match="it does not open"):
-        asyncio.run(serve(SlowNode(None), lambda: None))
+        asyncio.run(serve_until_signal(SlowNode(None), lambda: None))
 
 
 class OneOfSeveral(SlowNode):
@@ -68,7 +68,7 @@ def test_an_abandoned_disk_does_not_end_a_running_node(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(serve_module, "ABANDONED", [object()])
     monkeypatch.setattr(serve_module, "exit_at_once", lambda: node.events.append("left"))
-    asyncio.run(asyncio.wait_for(serve(node, ready), 60))
+    asyncio.run(asyncio.wait_for(serve_until_signal(node, ready), 60))
     assert node.events == ["started", "ready", "stopped", "left"]
 
 

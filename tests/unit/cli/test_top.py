@@ -127,7 +127,7 @@ def test_the_screen_keeps_the_last_changes(monkeypatch: pytest.MonkeyPatch) -> N
         drawn.append(changes)
         return ""
 
-    monkeypatch.setattr("turbopump.cli.top_view.screen", screen)
+    monkeypatch.setattr("turbopump.cli.top_view.build_screen", screen)
     with Screen("title") as shown:
         for number in range(CHANGES_SHOWN + 5):
             shown.show(sample(1, 3), [Change(AT_MS, "election", str(number))])

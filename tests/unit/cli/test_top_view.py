@@ -11,10 +11,10 @@ from turbopump.cli.output import local_time
 from turbopump.cli.top import JsonLines, PlainLines
 from turbopump.cli.top_view import (
     age_text,
+    build_screen,
     group_title,
     lag_text,
     sample_lines,
-    screen,
     size_text,
 )
 from turbopump.net.client.admin.group_view import (
@@ -77,7 +77,7 @@ def test_consumer_groups_that_are_behind() -> None:
     assert first == ["billing", "Orders", "1204", "3", "min", "12", "s", "away"]
     assert second == ["mail", "Orders", "7", "N/A", "3"]
     out = io.StringIO()
-    Console(file=out, width=100).print(screen("Top", sample, [], 100))
+    Console(file=out, width=100).print(build_screen("Top", sample, [], 100))
     assert "3 min 12 s" in out.getvalue() and "away" in out.getvalue()
 
 
@@ -89,7 +89,7 @@ def test_consumer_groups_that_pop() -> None:
     assert first == ["billing", "12.5", "3.0", "1204", "-"]
     assert second == ["mail", "0.0", "0.0", "7", "4.2", "s"]
     out = io.StringIO()
-    Console(file=out, width=100).print(screen("Top", sample, [], 100))
+    Console(file=out, width=100).print(build_screen("Top", sample, [], 100))
     assert "1204" in out.getvalue() and "4.2 s" in out.getvalue()
 
 
@@ -104,7 +104,7 @@ def test_messages_that_wait_for_a_time_or_an_end() -> None:
         "transactions: 2 open; asked 5 times, 0 times without a producer, given up 1"
     )
     out = io.StringIO()
-    Console(file=out, width=100).print(screen("Top", sample, [], 100))
+    Console(file=out, width=100).print(build_screen("Top", sample, [], 100))
     assert timers in out.getvalue() and transactions in out.getvalue()
 
 
@@ -177,7 +177,7 @@ def drawn(width: int, sample: Sample = SAMPLE, *, in_colour: bool = False) -> st
         force_terminal=in_colour,
         color_system="standard" if in_colour else None,
     )
-    console.print(screen("Top", sample, CHANGES, width))
+    console.print(build_screen("Top", sample, CHANGES, width))
     return out.getvalue()
 
 

@@ -13,7 +13,7 @@ from turbopump.controller.liveness import NO_EPOCHS, BrokerReport, Epochs
 from turbopump.controller.state import Group, GroupTables
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import StoreHealth
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
 from turbopump.net.wire.controller import SyncStateSet
@@ -49,7 +49,7 @@ class Alive:
     def is_active(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids | self.stale
 
-    def alive(self, group: Group, broker_id: int) -> bool:
+    def may_be_alive(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids | self.stale | self.silent
 
     def newest_report(self, group: Group, broker_id: int) -> BrokerReport | None:
@@ -64,7 +64,7 @@ class Alive:
     def may_tell(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.cold
 
-    def unregistered(self, group: Group) -> list[BrokerReport]:
+    def unregistered_reports(self, group: Group) -> list[BrokerReport]:
         return self.away
 
     def is_young(self) -> bool:
@@ -73,7 +73,7 @@ class Alive:
     def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
         return life is not None and life == self.marked.get(broker_id)
 
-    def health(self, group: Group, broker_id: int) -> StoreHealth:
+    def reported_health(self, group: Group, broker_id: int) -> StoreHealth:
         return self.unfit.get(broker_id, StoreHealth.FIT)
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
@@ -114,7 +114,7 @@ class Leader:
 
     def take(self, decision: Decision) -> Decision:
         for event in decision.events:
-            self.tables.apply(event)
+            self.tables.apply_event(event)
         return decision
 
     def join(self, broker_id: int) -> Decision:
@@ -136,7 +136,9 @@ class Leader:
 
     def elect(self, broker_id: int = -1, designate: bool = False) -> Decision:
         header = headers.ElectMasterRequest(NAME, CLUSTER, broker_id, designate)
-        return self.take(elections.elect(self.tables, header, self.live, unclean=self.unclean))
+        return self.take(
+            elections.decide_election(self.tables, header, self.live, unclean=self.unclean)
+        )
 
     def alter(
         self,
@@ -150,14 +152,16 @@ class Leader:
         master = self.group.master_id if master is None else master
         header = headers.AlterSyncStateSetRequest(NAME, master or 0, master_epoch, fence=fence)
         wanted = SyncStateSet(frozenset(members), set_epoch)
-        return self.take(elections.alter(self.tables, header, wanted, self.live))
+        return self.take(elections.decide_alter(self.tables, header, wanted, self.live))
 
     def clean(self, ids: str | None = None, living: bool = False, name: str = NAME) -> Decision:
         header = headers.CleanBrokerDataRequest(name, CLUSTER, ids, living)
-        return self.take(registration.clean(self.tables, header, self.live))
+        return self.take(registration.decide_clean(self.tables, header, self.live))
 
     def look(self) -> Decision | None:
-        decision = elections.look_after(self.tables, NAME, self.live, unclean=self.unclean)
+        decision = elections.decide_without_request(
+            self.tables, NAME, self.live, unclean=self.unclean
+        )
         return None if decision is None else self.take(decision)
 
 
@@ -278,7 +282,7 @@ class Node:
         request = over_the_wire(new_request(code, header, body))
         response = self.core.on_request(connection, request, self.now_ms)
         if isinstance(response, Generator):
-            response = finish(response)
+            response = run_to_result(response)
         if self.auto:
             self.commit()
         return response.map(over_the_wire)

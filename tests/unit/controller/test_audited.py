@@ -28,7 +28,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_configuration(controller: World, caplog: pytest.LogCaptureFixture) -> None:
-    before = controller.config.values()["scanNotActiveBrokerInterval"]
+    before = controller.config.values_as_text()["scanNotActiveBrokerInterval"]
     body = b"scanNotActiveBrokerInterval=777\n"
     controller.ask(RequestCode.UPDATE_CONTROLLER_CONFIG, body, AccessKey="root")
     (line,) = lines(caplog)

@@ -12,7 +12,7 @@ THREE = "n0-127.0.0.1:9877;n1-127.0.0.1:9878;n2-127.0.0.1:9879"
 
 def read(text: str, *warnings: str) -> ControllerConfig:
     config = ControllerConfig()
-    assert config.update(parse_properties(text)) == list(warnings)
+    assert config.update_keys(parse_properties(text)) == list(warnings)
     return config
 
 
@@ -32,13 +32,13 @@ def test_a_file_of_rocketmqs_is_taken_as_it_is() -> None:
     }
     assert config.folder == "/data/controller/raft-n1"
     assert config.enable_elect_unclean_master
-    values = config.values()
+    values = config.values_as_text()
     assert values["mappedFileSize"] == "1048576"
     assert values["controllerDLegerPeers"] == THREE
 
 
 def test_defaults_are_rocketmqs_but_for_the_shorter_timers() -> None:
-    values = ControllerConfig().values()
+    values = ControllerConfig().values_as_text()
     assert values["notifyBrokerRoleChanged"] == "true"
     assert values["enableElectUncleanMaster"] == "false"
     assert values["electMasterMaxRetryCount"] == "3"
@@ -56,13 +56,13 @@ def test_every_key_of_rocketmqs_controller_is_known() -> None:
         if of in ("ControllerConfig", "NettyServerConfig", "NettyClientConfig"):
             assert ControllerConfig.has_key(key), key
             given = [] if default == "null" else [Property(key, default)]
-            assert ControllerConfig().update(given) == [], key
+            assert ControllerConfig().update_keys(given) == [], key
 
 
 @pytest.mark.parametrize("line", ["metricsExporterType=PROM", "socksProxyConfig={hidden}"])
 def test_a_key_that_is_harmful_to_ignore_is_an_error(line: str) -> None:
     with pytest.raises(ConfigError, match="not supported yet") as raised:
-        ControllerConfig().update(parse_properties(line))
+        ControllerConfig().update_keys(parse_properties(line))
     assert "hidden" not in str(raised.value)
 
 
@@ -115,16 +115,16 @@ def test_peers_in_all_their_forms() -> None:
 )
 def test_a_bad_value_is_an_error_and_changes_nothing(line: str, expected: str) -> None:
     config = ControllerConfig()
-    before = config.values()
+    before = config.values_as_text()
     with pytest.raises(ConfigError) as raised:
-        config.update(parse_properties(f"controllerDLegerGroup=g\n{line}\n"))
+        config.update_keys(parse_properties(f"controllerDLegerGroup=g\n{line}\n"))
     assert expected in str(raised.value)
-    assert config.values() == before
+    assert config.values_as_text() == before
 
 
 def test_an_unknown_key_is_named_in_a_warning() -> None:
     config = ControllerConfig()
-    assert config.update([Property("controllerDLedgerGroup", "g")]) == [
+    assert config.update_keys([Property("controllerDLedgerGroup", "g")]) == [
         "unknown key controllerDLedgerGroup ignored (did you mean controllerDLegerGroup?)"
     ]
     assert not ControllerConfig.has_key("controllerDLedgerGroup")
@@ -138,7 +138,7 @@ def test_keys_no_change_may_touch() -> None:
 
 def test_passwords_are_not_shown() -> None:
     config = read("tls.server.keyPassword=secret")
-    assert "tls.server.keyPassword" not in config.values()
+    assert "tls.server.keyPassword" not in config.values_as_text()
     assert config.tls_properties == {"tls.server.keyPassword": "secret"}
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.controller.groups import CLUSTER, NAME, Node, running
 
 from turbopump.controller.requests import CODES
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.controller import BrokerReplicasInfo, SyncStateSet, encode_names
@@ -32,7 +32,7 @@ def test_a_follower_decides_nothing() -> None:
         fields = {"masterBrokerId": "1", "masterEpoch": "1", "brokerId": "1", "brokerAddress": "a"}
         request = new_request(code, header, b"[]" if code == 1006 else b"{}", fields=fields)
         response = node.core.on_request(0, request, node.now_ms)
-        response = finish(response) if isinstance(response, Generator) else response
+        response = run_to_result(response) if isinstance(response, Generator) else response
         assert response.value.code == NOT_LEADER, code
     assert not node.quorum.entries
     assert node.beat(1).lease_ms is None

@@ -19,7 +19,7 @@ from turbopump.controller.raft.storage import RaftStorage
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.flush import Job
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_request, new_response
 
@@ -28,7 +28,7 @@ INTERVAL_MS = 100
 
 
 class _Done:
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         return
 
 
@@ -118,7 +118,7 @@ class Member:
             )
         )
         self.machine.driver = self.driver
-        self.driver.begin(self.machine, self.now_ms)
+        self.driver.begin_member(self.machine, self.now_ms)
 
     def _call(self, address: str, request: Command, timeout_ms: int) -> Deferred[Command | str]:
         later: Deferred[Command | str] = Deferred()
@@ -454,11 +454,11 @@ def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
     body = {"lastIncludedIndex": 1 << 40, "lastIncludedTerm": 1, "data": data}
     steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **body)
     assert isinstance(steps, Generator)
-    response = finish(steps)
+    response = run_to_result(steps)
     assert isinstance(response, Command | Deferred)
     steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **{**body, "data": f"{data}?"})
     assert isinstance(steps, Generator)
-    refused = finish(steps)
+    refused = run_to_result(steps)
     assert isinstance(refused, Command)
     assert refused.code == ResponseCode.SYSTEM_ERROR
 
@@ -470,10 +470,10 @@ def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
     entries = [{"index": n, "term": 1, "pos": 48 * n, "size": 48} for n in range(5_000)]
     steps = member.ask(RaftRequestCode.PUSH, type="APPEND", batchEntry=entries)
     assert isinstance(steps, Generator)
-    assert isinstance(finish(steps), Command | Deferred)
+    assert isinstance(run_to_result(steps), Command | Deferred)
     steps = member.ask(RaftRequestCode.PUSH, type="APPEND", batchEntry=[*entries, {}])
     assert isinstance(steps, Generator)
-    refused = finish(steps)
+    refused = run_to_result(steps)
     assert isinstance(refused, Command)
     assert refused.code == ResponseCode.SYSTEM_ERROR
 

@@ -263,13 +263,13 @@ def test_a_complete_replica_is_elected_after_a_master_that_never_began() -> None
 
 def test_no_other_replica_after_a_term_that_began() -> None:
     leader = on_paper()
-    leader.take(elections.begin(leader.tables, NAME, 1))
+    leader.take(elections.decide_begin_term(leader.tables, NAME, 1))
     assert leader.group.eligible == {1, 3}, "of an earlier epoch"
-    leader.take(elections.begin(leader.tables, NAME, 2))
+    leader.take(elections.decide_begin_term(leader.tables, NAME, 2))
     leader.live.ids = {1, 3}
     assert leader.elect(3).code == Code.CONTROLLER_ELECT_MASTER_FAILED
-    assert not elections.begin(leader.tables, NAME, 2).events, "once"
-    assert not elections.begin(leader.tables, "unknown", 2).events
+    assert not elections.decide_begin_term(leader.tables, NAME, 2).events, "once"
+    assert not elections.decide_begin_term(leader.tables, "unknown", 2).events
 
 
 def test_a_nominal_master_that_lost_bytes_gives_way_to_a_complete_replica() -> None:

@@ -36,7 +36,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
 from turbopump.net.wire.java_properties import PropertiesError, Property
@@ -108,10 +108,10 @@ class World:
         self.peer = Peer("10.0.0.1:9", b"", NoLink())  # type: ignore[arg-type]
         self.storage = storage
         self.saved: list[Property] = []
-        self.driver.begin(self.core, self.now_ms)
+        self.driver.begin_member(self.core, self.now_ms)
         for _ in range(100):
             self.pass_time(50)
-        assert self.core.leading
+        assert self.core.is_leading
 
     def _save(self, properties: list[Property]) -> Deferred[OSError | None]:
         self.saved += properties
@@ -136,7 +136,7 @@ class World:
     def ask(self, code: int, body: bytes = b"", **fields: object) -> Command | None:
         """The response as a client decodes it; None while it is pending."""
         response = self.begin(code, body, **fields)
-        response = finish(response) if isinstance(response, Generator) else response
+        response = run_to_result(response) if isinstance(response, Generator) else response
         self.settle()
         if isinstance(response, Deferred):
             response = response.value if response.done else None
@@ -200,7 +200,7 @@ def bodies_of(code: int, name: str) -> Iterator[bytes]:
         for key in ("", *sorted(TEXTS)):
             yield dumped(LEDGER | outer | {key: name})
     elif code == RequestCode.UPDATE_CONTROLLER_CONFIG:
-        for key in (*ControllerConfig().values(), name):
+        for key in (*ControllerConfig().values_as_text(), name):
             yield f"{key}={name}\n".encode(errors="surrogatepass")
     else:
         yield dumped([name, "b"])
@@ -228,7 +228,7 @@ def kept(world: World) -> Iterator[str]:
 def test_no_name_in_any_request_is_a_path_or_is_kept_long(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before, config = outside(tmp_path), world.config.values()
+    before, config = outside(tmp_path), world.config.values_as_text()
     for code in sorted(world.table.codes):
         ledger = code in LEDGER_CODES or code == RequestCode.UPDATE_CONTROLLER_CONFIG
         for name in HOSTILE:
@@ -241,7 +241,7 @@ def test_no_name_in_any_request_is_a_path_or_is_kept_long(
         assert all(len(text) <= NAME_MAX for text in kept(world)), code
         thrown = [line for line in caplog.records if line.exc_info or line.levelno > logging.ERROR]
         assert not thrown, (code, thrown)
-    changed = {key for key, text in world.config.values().items() if text != config[key]}
+    changed = {key for key, text in world.config.values_as_text().items() if text != config[key]}
     assert not changed & {"controllerStorePath", "configStorePath", "controllerDLegerSelfId"}
     for group in world.core.tables.groups.values():
         replicas = group.replicas.values()
@@ -308,7 +308,7 @@ def test_an_entry_with_many_values_is_refused_before_objects_are_made(world: Wor
 
 def finished(response: Any) -> Any:
     """The response to a request that is handled in steps."""
-    return finish(response) if isinstance(response, Generator) else response
+    return run_to_result(response) if isinstance(response, Generator) else response
 
 
 def entry_of(size: int) -> str:

@@ -26,9 +26,9 @@ def test_a_broker_lives_for_its_own_timeout() -> None:
     assert beat(table, 0, timeout_ms=3_000) is True
     assert beat(table, 1_000, timeout_ms=3_000) is False
     assert table.is_active(KEY, 4_000) and not table.is_active(KEY, 4_001)
-    assert table.expire(4_000) == []
-    assert table.expire(4_001) == [KEY]
-    assert table.expire(4_002) == [] and len(table) == 0
+    assert table.remove_expired(4_000) == []
+    assert table.remove_expired(4_001) == [KEY]
+    assert table.remove_expired(4_002) == [] and len(table) == 0
 
 
 def test_without_one_it_is_ten_seconds_and_no_one_is_believed_for_ever() -> None:
@@ -72,12 +72,18 @@ def test_a_closed_connection_kills_its_last_user() -> None:
     beat(table, 1, 2, connection=6)
     assert table.on_closed(5) == [KEY] and table.is_disconnected(KEY)
     assert (
-        table.on_closed(5) == [] and not table.has_recent_heartbeat(KEY, 2) and table.alive(KEY, 2)
+        table.on_closed(5) == []
+        and not table.has_recent_heartbeat(KEY, 2)
+        and table.may_be_alive(KEY, 2)
     )
-    assert table.ended(KEY, 2) and not table.ended(KEY, 2) and not table.alive(KEY, 2)
+    assert (
+        table.record_death(KEY, 2)
+        and not table.record_death(KEY, 2)
+        and not table.may_be_alive(KEY, 2)
+    )
     assert table.is_active(("c", "b", 2), 3)
     assert table.on_closed(6) == [("c", "b", 2)]
-    assert table.ended(("c", "b", 2), 4) and len(table) == 0
+    assert table.record_death(("c", "b", 2), 4) and len(table) == 0
 
 
 def test_a_broker_heard_over_another_connection_is_not_dead() -> None:
@@ -85,19 +91,19 @@ def test_a_broker_heard_over_another_connection_is_not_dead() -> None:
     beat(table, 0, connection=5)
     table.on_closed(5)
     assert beat(table, 1, connection=6) is True  # it may be elected again
-    assert not table.is_disconnected(KEY) and not table.ended(KEY, 2)
+    assert not table.is_disconnected(KEY) and not table.record_death(KEY, 2)
     assert table.has_recent_heartbeat(KEY, 2) and table.on_closed(6) == [KEY]
 
 
 def test_after_a_change_of_the_lead_silence_begins_anew() -> None:
     table = Heartbeats()
     beat(table, 0)
-    table.lead(9_000)
-    assert table.expire(18_999) == []
-    assert not table.is_active(KEY, 10_001) and table.alive(KEY, 19_000)
-    assert table.expire(19_001) == [KEY]
+    table.begin_lead(9_000)
+    assert table.remove_expired(18_999) == []
+    assert not table.is_active(KEY, 10_001) and table.may_be_alive(KEY, 19_000)
+    assert table.remove_expired(19_001) == [KEY]
     never: Key = ("c", "b", 9)
-    assert table.alive(never, 19_000) and not table.alive(never, 19_001)
+    assert table.may_be_alive(never, 19_000) and not table.may_be_alive(never, 19_001)
     assert not table.is_active(never, 9_000)
 
 
@@ -105,35 +111,37 @@ def test_whom_a_leader_waited_for_is_dead() -> None:
     """The broker's own timeout was shorter than the default timeout."""
     table = Heartbeats()
     beat(table, 500, timeout_ms=1_000)
-    table.lead(1_000)
-    assert table.expire(2_000) == [] and table.alive(KEY, 2_000)
-    assert table.expire(2_001) == [KEY] and not table.alive(KEY, 2_001)
+    table.begin_lead(1_000)
+    assert table.remove_expired(2_000) == [] and table.may_be_alive(KEY, 2_000)
+    assert table.remove_expired(2_001) == [KEY] and not table.may_be_alive(KEY, 2_001)
     beat(table, 3_000, timeout_ms=1_000)
-    assert table.alive(KEY, 3_000)
-    assert table.expire(4_001) == [KEY]
-    table.lead(4_500)  # a different controller led meanwhile: it may have granted a lease
-    assert table.alive(KEY, 14_500) and not table.alive(KEY, 14_501)
+    assert table.may_be_alive(KEY, 3_000)
+    assert table.remove_expired(4_001) == [KEY]
+    table.begin_lead(4_500)  # a different controller led meanwhile: it may have granted a lease
+    assert table.may_be_alive(KEY, 14_500) and not table.may_be_alive(KEY, 14_501)
 
 
 def test_a_closed_connection_is_no_silence() -> None:
     table = Heartbeats()
     beat(table, 0)
     table.on_closed(5)
-    assert table.ended(KEY, 1_000)
-    table.lead(1_500)
-    assert not table.alive(KEY, 1_501)
-    table.expire(11_001)
-    table.lead(12_000)  # too old for this lead
-    assert table.alive(KEY, 12_001)
+    assert table.record_death(KEY, 1_000)
+    table.begin_lead(1_500)
+    assert not table.may_be_alive(KEY, 1_501)
+    table.remove_expired(11_001)
+    table.begin_lead(12_000)  # too old for this lead
+    assert table.may_be_alive(KEY, 12_001)
 
 
 def test_a_life_that_is_over() -> None:
     table = Heartbeats()
-    table.lead(0)
+    table.begin_lead(0)
     beat(table, 0)
     table.discard_reports(KEY, 1)
     assert (
-        table.newest_report(KEY) is None and not table.alive(KEY, 2) and not table.is_active(KEY, 2)
+        table.newest_report(KEY) is None
+        and not table.may_be_alive(KEY, 2)
+        and not table.is_active(KEY, 2)
     )
     assert table.on_closed(5) == []
     beat(table, 4)
@@ -146,10 +154,10 @@ def test_requests_that_arrived_while_the_controller_slept_are_read_first() -> No
     for now_ms in range(0, 9_901, 100):
         table.on_tick(now_ms)
     table.on_tick(10_500)  # a pause too short for a credit; received heartbeats are not read yet
-    assert table.expire(10_500) == [] and table.alive(KEY, 10_500)
+    assert table.remove_expired(10_500) == [] and table.may_be_alive(KEY, 10_500)
     beat(table, 10_501)
     table.on_tick(10_520)
-    assert table.expire(10_520) == [] and table.alive(KEY, 10_520)
+    assert table.remove_expired(10_520) == [] and table.may_be_alive(KEY, 10_520)
 
 
 def test_a_broker_without_a_connection_while_the_controller_slept_has_one_heartbeat_more() -> None:
@@ -158,10 +166,10 @@ def test_a_broker_without_a_connection_while_the_controller_slept_has_one_heartb
     beat(table, 0)
     table.on_tick(30_000)
     table.on_tick(30_020)
-    assert table.expire(30_020) == [] and table.alive(KEY, 30_020)
+    assert table.remove_expired(30_020) == [] and table.may_be_alive(KEY, 30_020)
     table.on_tick(30_000 + liveness.CREDIT_MS)
     table.on_tick(30_001 + liveness.CREDIT_MS)
-    assert table.expire(30_001 + liveness.CREDIT_MS) == [KEY]
+    assert table.remove_expired(30_001 + liveness.CREDIT_MS) == [KEY]
 
 
 def test_made_up_brokers_do_not_keep_a_registered_one_out(monkeypatch) -> None:
@@ -194,8 +202,8 @@ def test_the_dead_are_bounded_in_bytes(monkeypatch) -> None:
     assert KEY in table._closed, "made-up names go first"
     for number in range(1, 200):
         beat(table, 0, number, connection=number)
-    table.lead(0)
-    assert len(table.expire(100_000)) > 3
+    table.begin_lead(0)
+    assert len(table.remove_expired(100_000)) > 3
     assert 0 < table._silent.size <= 1_000 and KEY in table._silent
 
 
@@ -209,7 +217,7 @@ def silent_under_a_stutter(stopped_ms: int, runs_ms: int) -> int:
         for _ in range(runs_ms // 20):
             now_ms += 20
             table.on_tick(now_ms)
-            if table.expire(now_ms):
+            if table.remove_expired(now_ms):
                 return now_ms
         now_ms += stopped_ms
 
@@ -226,10 +234,10 @@ def test_a_broker_that_is_heard_under_a_stutter_lives() -> None:
     table = Heartbeats()
     for now_ms in range(0, 120_000, 1_250):
         table.on_tick(now_ms)
-        assert table.expire(now_ms) == []
+        assert table.remove_expired(now_ms) == []
         beat(table, now_ms + 5)
         table.on_tick(now_ms + 20)
-        assert table.expire(now_ms + 20) == [] and table.alive(KEY, now_ms + 20)
+        assert table.remove_expired(now_ms + 20) == [] and table.may_be_alive(KEY, now_ms + 20)
 
 
 def test_fresh_brokers_were_heard_just_now() -> None:

@@ -48,7 +48,7 @@ def test_a_stuttering_controller_is_unfit_until_it_runs_again() -> None:
 def test_the_lead_does_not_go_round() -> None:
     table = PauseDetector()
     now_ms = run(table, 0, 5_000, stopped_ms=1_100)
-    table.handed_over(now_ms)
+    table.note_transfer(now_ms)
     assert not table.is_unfit(now_ms)
     now_ms = run(table, now_ms, now_ms + pause_detector.AGAIN_MS - 5_000, stopped_ms=1_100)
     assert not table.is_unfit(now_ms)
@@ -64,7 +64,7 @@ class Handed(Driver):
         self.waited: list[bool] = []
         """Whether broker 1 counted as alive, at each call."""
 
-    def hand_over(self, now_ms: int) -> str | None:
+    def transfer_leadership(self, now_ms: int) -> str | None:
         self.waited.append(self._node.core.heartbeats.is_active((CLUSTER, NAME, 1), now_ms))
         return "n1"
 

@@ -183,7 +183,7 @@ def test_cleaning_an_absent_broker_changes_nothing() -> None:
     decision = leader.clean("9;8")
     assert decision.code == Code.SUCCESS and not decision.events
     decision = leader.take(
-        registration.clean(
+        registration.decide_clean(
             leader.tables, headers.CleanBrokerDataRequest(NAME, "other", None, True), leader.live
         )
     )

@@ -7,7 +7,7 @@ from tests.unit.controller.groups import CLUSTER, Node
 
 from turbopump.controller import events, replicas_info
 from turbopump.engine.deferred import Deferred
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.controller import BrokerReplicasInfo, encode_names
@@ -21,7 +21,9 @@ def many_groups(monkeypatch: pytest.MonkeyPatch) -> Node:
     node = Node()
     node.lead()
     for number in range(20):
-        node.core.tables.apply(events.ApplyBrokerId(CLUSTER, f"b{number:02}", "a:1", "a:1;1", 1))
+        node.core.tables.apply_event(
+            events.ApplyBrokerId(CLUSTER, f"b{number:02}", "a:1", "a:1;1", 1)
+        )
     return node
 
 
@@ -44,7 +46,7 @@ def test_many_groups_are_told_of_in_steps(
     node.core.config.is_process_read_event = read_event
     steps = asked_for_all(node)
     next(steps)
-    node.core.tables.apply(events.CleanBrokerData("b19"))
+    node.core.tables.apply_event(events.CleanBrokerData("b19"))
     count = 1
     try:
         while next(steps) is None:
@@ -67,6 +69,6 @@ def test_steps_of_two_leads_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> No
     node.core.on_leader(False)
     node.quorum.term += 1
     node.lead()
-    assert finish(steps).value.code == NOT_LEADER
+    assert run_to_result(steps).value.code == NOT_LEADER
     node.quorum.sure = False
-    assert finish(asked_for_all(node)).value.code == NOT_LEADER
+    assert run_to_result(asked_for_all(node)).value.code == NOT_LEADER

@@ -24,7 +24,7 @@ from turbopump.controller.raft.options import SNAPSHOT_MAX
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.state import NAME_MAX, RETIRED_MAX, SIZE_MAX, Group, GroupTables
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import ResponseCode as Code
 from turbopump.net.wire.command import FRAME_MAX
 from turbopump.net.wire.headers import controller as headers
@@ -59,12 +59,14 @@ def events_of_logs(texts: st.SearchStrategy[str]) -> st.SearchStrategy[events.Ev
 def test_the_size_is_never_below_the_bytes_of_the_groups(happened: list[events.Event]) -> None:
     tables = GroupTables()
     for event in happened:
-        tables.apply(event)
+        tables.apply_event(event)
         whole = json.loads(tables.snapshot())
         for group, text in zip(sorted(tables.groups), whole["groups"], strict=True):
-            assert len(state._json(text)) < tables.groups[group].size
+            assert len(state._encode_json(text)) < tables.groups[group].size
         assert tables.size == sum(group.size for group in tables.groups.values())
-        assert len(tables.snapshot()) <= tables.size + len(state._json(whole["retired"])) + 100
+        assert (
+            len(tables.snapshot()) <= tables.size + len(state._encode_json(whole["retired"])) + 100
+        )
     again = GroupTables.restore(tables.snapshot())
     assert again.size == sum(group.size for group in again.groups.values())
 
@@ -87,10 +89,10 @@ def test_the_largest_numbers_fit() -> None:
         group.replicas[large - number] = state.RegisteredReplica("", "", state.DAMAGED)
     ids = list(group.replicas)
     group.members, group.eligible = frozenset(ids[:50]), frozenset(ids[50:])
-    assert len(state._json(state._group_members(group))) < group.size
+    assert len(state._encode_json(state._group_members(group))) < group.size
     group.replicas.clear()
     group.members = group.eligible = frozenset()
-    assert len(state._json(state._group_members(group))) < group.size
+    assert len(state._encode_json(state._group_members(group))) < group.size
 
 
 WORST = ['"', "\\", "主", "\U0001f680"]
@@ -103,8 +105,8 @@ def test_full_tables_are_written_and_read_again(letter: str, tmp_path: Path) -> 
     tables = GroupTables()
     for number in range(RETIRED_MAX):
         name = f"{number:04}".ljust(NAME_MAX, "\U0001f680")
-        tables.apply(events.ApplyBrokerId(CLUSTER, name, "x", "x;1", 1))
-        tables.apply(events.CleanBrokerData(name))
+        tables.apply_event(events.ApplyBrokerId(CLUSTER, name, "x", "x;1", 1))
+        tables.apply_event(events.CleanBrokerData(name))
     fill(tables, letter)
     data = tables.snapshot()
     assert SIZE_MAX * 0.8 < len(data) <= SNAPSHOT_MAX
@@ -114,7 +116,7 @@ def test_full_tables_are_written_and_read_again(letter: str, tmp_path: Path) -> 
     storage.close()
     body = encode(InstallSnapshotRequest(group="g", leader_id="n1", term=3, data=data))
     assert len(body) < FRAME_MAX - (64 << 10)
-    assert finish(snapshot_in_steps(body)).data == data
+    assert run_to_result(snapshot_in_steps(body)).data == data
     again = GroupTables.restore(data)
     assert (again.groups, again.retired) == (tables.groups, tables.retired)
     assert (again.size, again.snapshot()) == (tables.size, data)
@@ -131,7 +133,7 @@ def fill(tables: GroupTables, letter: str) -> None:
                 assert "registrations together" in (decision.remark or "")
                 return
             for event in decision.events:
-                tables.apply(event)
+                tables.apply_event(event)
     raise AssertionError("the tables are never full")
 
 
@@ -157,7 +159,7 @@ def test_full_tables_take_no_longer_address(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_client_of_the_log_has_no_longer_address_than_a_broker(address: str) -> None:
     for one, expected in ((address, Code.CONTROLLER_INVALID_REQUEST), ("a:1", Code.SUCCESS)):
         body = events.encode([events.ApplyBrokerId(CLUSTER, NAME, one, "a:1;7", 1)])
-        assert dledger_append_rules.judge(GroupTables(), body).code == expected
+        assert dledger_append_rules.judge_entry(GroupTables(), body).code == expected
 
 
 def test_a_snapshot_that_is_too_long_leaves_the_log_complete(

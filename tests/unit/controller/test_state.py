@@ -12,10 +12,10 @@ from turbopump.controller.state import RETIRED_MAX, GroupTables
 def test_c14_a_snapshot_is_the_tables() -> None:
     leader = set_up()
     leader.register(2, unclean=True)
-    leader.tables.apply(events.ElectMaster(NAME, 3, 0, True))
-    leader.tables.apply(events.ApplyBrokerId("d", "gone", "x", "x;1", 1))
-    leader.tables.apply(events.CleanBrokerData("gone"))
-    leader.tables.apply(events.ApplyBrokerId("d", "new\u00e9", "x", "x;1", 1))
+    leader.tables.apply_event(events.ElectMaster(NAME, 3, 0, True))
+    leader.tables.apply_event(events.ApplyBrokerId("d", "gone", "x", "x;1", 1))
+    leader.tables.apply_event(events.CleanBrokerData("gone"))
+    leader.tables.apply_event(events.ApplyBrokerId("d", "new\u00e9", "x", "x;1", 1))
     data = leader.tables.snapshot()
     again = GroupTables.restore(data)
     assert again.snapshot() == data
@@ -76,14 +76,14 @@ def test_events_that_do_not_fit_change_nothing() -> None:
         events.BeginMasterTerm(NAME, 9),
         events.ApplyBrokerId(CLUSTER, NAME, "x", "other;1", 2),
     ):
-        tables.apply(event)
+        tables.apply_event(event)
         assert tables.snapshot() == before, event
 
 
 def test_a_later_copy_of_a_group_leaves_the_group_alone() -> None:
     tables = set_up().tables
     before = tables.snapshot()
-    after = tables.groups[NAME].after(
+    after = tables.groups[NAME].with_events(
         events.MarkUnfit(NAME, 2, "unclean"), events.ElectMaster(NAME, 3)
     )
     assert after.master_id == 3 and after.is_unfit(2)
@@ -96,7 +96,7 @@ def test_a_snapshot_equals_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = GroupTables()
     names = [f"group-{number}" for number in range(300)]
     for name in names:
-        tables.apply(events.ApplyBrokerId(CLUSTER, name, "x", "x;1", 1))
+        tables.apply_event(events.ApplyBrokerId(CLUSTER, name, "x", "x;1", 1))
     tables = GroupTables.restore(tables.snapshot())
     written: list[str] = []
     real = state._group_members
@@ -104,9 +104,9 @@ def test_a_snapshot_equals_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
         state, "_group_members", lambda group: (written.append(group.broker_name), real(group))[1]
     )
     for name in names[:20]:
-        tables.apply(events.ElectMaster(name, 1))
+        tables.apply_event(events.ElectMaster(name, 1))
     assert len(written) >= 300, "a part of the others with each event"
-    tables.apply(events.CleanBrokerData(names[0]))
+    tables.apply_event(events.CleanBrokerData(names[0]))
     written.clear()
     snapshot = tables.snapshot()
     assert not written
@@ -118,10 +118,13 @@ def test_a_snapshot_equals_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_remains_of_forgotten_groups_are_bounded() -> None:
     tables = GroupTables()
     for number in range(RETIRED_MAX + 3):
-        tables.apply(events.ApplyBrokerId(CLUSTER, str(number), "x", "x;1", 1))
-        tables.apply(events.CleanBrokerData(str(number), frozenset({1})))
+        tables.apply_event(events.ApplyBrokerId(CLUSTER, str(number), "x", "x;1", 1))
+        tables.apply_event(events.CleanBrokerData(str(number), frozenset({1})))
     assert len(tables.retired) == RETIRED_MAX and not tables.groups
-    assert tables.numbers("0").next_id == 1 and tables.numbers("5").next_id == 2
+    assert (
+        tables.numbers_for_new_group("0").next_id == 1
+        and tables.numbers_for_new_group("5").next_id == 2
+    )
 
 
 def test_a_million_events_leave_a_small_snapshot() -> None:
@@ -129,6 +132,6 @@ def test_a_million_events_leave_a_small_snapshot() -> None:
     tables = set_up().tables
     alter = events.AlterSyncStateSet(NAME, frozenset({1, 2}))
     for _ in range(100_000):
-        tables.apply(alter)
+        tables.apply_event(alter)
     assert len(tables.snapshot()) < 1_000
     assert GroupTables.restore(tables.snapshot()).groups[NAME].set_epoch == 100_002

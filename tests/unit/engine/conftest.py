@@ -40,7 +40,7 @@ class HeldJob:
             result = error
         self._done(result)
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         if not self.ran:
             self.run()
 
@@ -69,25 +69,25 @@ class HeldDisk:
         """Finish the requested log files, or fail to make them."""
         files, self._files = self._files, []
         for job in files:
-            job.finish()
+            job.wait_and_report()
 
     def step(self, count: int = 1) -> None:
         """Run the oldest pieces of work."""
         for _ in range(count):
-            self.jobs.popleft().finish()
+            self.jobs.popleft().wait_and_report()
 
     def say_room(self) -> None:
         """Report the disk's usage, as a thread without a sync does."""
         for job in [job for job in self.jobs if job.asks_room]:
             self.jobs.remove(job)
-            job.finish()
+            job.wait_and_report()
 
     def drain(self, *, say_room: bool = True) -> None:
         """Run all queued work and the work that it queues; optionally except for queries of disk
         usage."""
         while todo := [job for job in self.jobs if say_room or not job.asks_room]:
             self.jobs.remove(todo[0])
-            todo[0].finish()
+            todo[0].wait_and_report()
 
     def close(self) -> None:
         self.drain()

@@ -47,12 +47,12 @@ def plain(value):
 @pytest.mark.parametrize("seed", range(10))
 def test_any_value_is_written_and_read_as_at_once(seed) -> None:
     value = {"a": a_value(random.Random(seed)), "b": [a_value(random.Random(seed + 100))]}
-    text, _ = run(json_steps.dump(value))
+    text, _ = run(json_steps.dump_in_steps(value))
     assert text == fastjson.dumps(value).encode()
-    found, _ = run(json_steps.load(text))
+    found, _ = run(json_steps.load_in_steps(text))
     assert found == fastjson.loads(text) == plain(value)
     spaced = json.dumps(value, indent=3).encode()
-    assert run(json_steps.load(spaced))[0] == value
+    assert run(json_steps.load_in_steps(spaced))[0] == value
 
 
 def test_a_step_reads_a_bounded_part_of_the_text() -> None:
@@ -62,7 +62,7 @@ def test_a_step_reads_a_bounded_part_of_the_text() -> None:
     real = fastjson.loads
     try:
         json_steps.fastjson.loads = lambda piece: seen.append(len(piece)) or real(piece)
-        found, steps = run(json_steps.load(text))
+        found, steps = run(json_steps.load_in_steps(text))
     finally:
         json_steps.fastjson.loads = real
     assert found["topicConfigTable"] == topics
@@ -74,12 +74,12 @@ def test_a_step_writes_a_bounded_number_of_values() -> None:
     made: list[int] = []
     numbers = {f"t{number}": number for number in range(10_000)}
     table = Lazy(numbers, lambda n: made.append(n) or [n])
-    steps = json_steps.dump({"version": 1, "table": table, "z": [1] * 50_000})
+    steps = json_steps.dump_in_steps({"version": 1, "table": table, "z": [1] * 50_000})
     before = 0
     for _ in steps:
         assert len(made) - before <= json_steps.WRITTEN_TEXTS
         before = len(made)
-    text, count = run(json_steps.dump({"version": 1, "table": table, "z": [1] * 50_000}))
+    text, count = run(json_steps.dump_in_steps({"version": 1, "table": table, "z": [1] * 50_000}))
     assert json.loads(text)["table"]["t77"] == [77]
     assert count > 100_000 // json_steps.WRITTEN
 
@@ -89,7 +89,7 @@ def test_a_long_text_is_not_copied_at_its_end() -> None:
     value = ["x" * 1_000] * 4_000
     tracemalloc.start()
     try:
-        text, steps = run(json_steps.dump(value))
+        text, steps = run(json_steps.dump_in_steps(value))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -100,11 +100,11 @@ def test_a_long_text_is_not_copied_at_its_end() -> None:
 def test_fastjsons_dialect_too() -> None:
     queues = ",".join(f"{number}:{number * 3}" for number in range(20_000))
     text = f"{{'offsetTable':{{\"T@G\":{{{queues}}}}},}}".encode()
-    found, steps = run(json_steps.load(text))
+    found, steps = run(json_steps.load_in_steps(text))
     assert found == {"offsetTable": {"T@G": {str(n): n * 3 for n in range(20_000)}}}
     assert steps > 5
     beans = ",".join(f'{{"queueId":{number},"topic":"T"}}:{number}' for number in range(5_000))
-    found, _ = run(json_steps.load(f'{{"mqTable":{{{beans}}}}}'.encode()))
+    found, _ = run(json_steps.load_in_steps(f'{{"mqTable":{{{beans}}}}}'.encode()))
     assert len(found["mqTable"]) == 5_000
 
 
@@ -126,7 +126,7 @@ def test_fastjsons_dialect_too() -> None:
 )
 def test_text_other_than_json_is_refused(text) -> None:
     with pytest.raises(ValueError):
-        run(json_steps.load(text))
+        run(json_steps.load_in_steps(text))
 
 
 def test_bounds_are_counted_before_objects_are_made() -> None:
@@ -134,19 +134,19 @@ def test_bounds_are_counted_before_objects_are_made() -> None:
     made = 0
     for text in (b"[" + b"{}," * 300_000 + b"{}]", b"[" + b"1," * 300_000 + b"1]"):
         with pytest.raises(ValueError, match="more values"):
-            for _ in json_steps.load(text, bounds):
+            for _ in json_steps.load_in_steps(text, bounds):
                 made += 1
         assert made < 5
     with pytest.raises(ValueError, match="is over"):
-        run(json_steps.load(b" " * (2 << 20), bounds))
+        run(json_steps.load_in_steps(b" " * (2 << 20), bounds))
     with pytest.raises(ValueError, match="is over 100 bytes"):
-        run(json_steps.dump(["x" * 60_000] * 3, 100))
+        run(json_steps.dump_in_steps(["x" * 60_000] * 3, 100))
 
 
 def test_a_value_of_a_peer_that_is_too_long_is_refused() -> None:
     bounds = json_steps.JsonBounds(1 << 30, 100, 100, 100_000)
     short, long = b'{"a":"%s"}' % (b"x" * 90_000), b'{"a":"%s"}' % (b"x" * 110_000)
-    assert len(bodies.finish(json_steps.load(short, bounds))["a"]) == 90_000
+    assert len(bodies.run_to_result(json_steps.load_in_steps(short, bounds))["a"]) == 90_000
     with pytest.raises(ValueError, match="a value of"):
-        bodies.finish(json_steps.load(long, bounds))
-    assert bodies.finish(json_steps.load(long)) == {"a": "x" * 110_000}
+        bodies.run_to_result(json_steps.load_in_steps(long, bounds))
+    assert bodies.run_to_result(json_steps.load_in_steps(long)) == {"a": "x" * 110_000}

@@ -19,7 +19,7 @@ NOW_MS = 1_700_000_000_000
 def master(stores: Any, put: Any, tmp_path: Any) -> Any:
     """A master's store with messages in several files."""
     store = stores.open()
-    replicated = store.replicated(NOW_MS)
+    replicated = store.as_replicated(NOW_MS)
     replicated.to_master(3, NOW_MS)
     for number in range(60):
         put(store, queue_id=number % 3, body=b"%04d" % number + bytes(number * 37 % 900))
@@ -58,7 +58,7 @@ def test_replica_follows_and_serves_confirmed_bytes(
     assert store.dispatched_log_offset == 0, "nothing is confirmed"
     assert leader.confirm_to(leader.end, NOW_MS)
     follower_store = replica.open()
-    follower = follower_store.replicated(NOW_MS)
+    follower = follower_store.as_replicated(NOW_MS)
     record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end - 5)
     assert follower_store.dispatched_log_offset == 0
@@ -83,7 +83,7 @@ def test_unconfirmed_is_not_served_after_a_restart(master: Any, stores: Any, put
     store.close(NOW_MS)
     again: Store = stores.open()
     assert (again.max_log_offset, again.dispatched_log_offset) == (end, middle)
-    leader = again.replicated(NOW_MS)
+    leader = again.as_replicated(NOW_MS)
     assert (leader.confirm, leader.end, leader.believed_end) == (middle, end, end)
     refused = again.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -102,7 +102,7 @@ def test_torn_tail_is_cut_by_the_next_master(
     monkeypatch.setattr(replica_append, "HELD_MAX", held_max)
     _store, leader = master
     follower_store = replica.open()
-    follower = follower_store.replicated(NOW_MS)
+    follower = follower_store.as_replicated(NOW_MS)
     record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end - 5)
     assert (follower.end == leader.end - 5) is (held_max == 0)
@@ -121,11 +121,11 @@ def test_restart_begins_where_the_next_bytes_lie(
     store, leader = master
     leader.confirm_to(leader.end, NOW_MS)
     follower_store = replica.open()
-    follower = follower_store.replicated(NOW_MS)
+    follower = follower_store.as_replicated(NOW_MS)
     record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end)
     follower.confirm_to(leader.end, NOW_MS)
-    follower.restart(NOW_MS)
+    follower.restart_log(NOW_MS)
     assert (follower.min, follower.end, follower.confirm, len(follower.epochs)) == (0, 0, 0, 0)
     assert follower_store.topics() == []
     begin = LogOffset(leader.file_size)
@@ -147,15 +147,15 @@ def test_restart_begins_where_the_next_bytes_lie(
 def test_truncate_takes_log_and_epochs(master: Any, replica: Any) -> None:
     _store, leader = master
     follower_store = replica.open()
-    follower = follower_store.replicated(NOW_MS)
+    follower = follower_store.as_replicated(NOW_MS)
     record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end - 5)
     follower.confirm_to(9000, NOW_MS)
     at = follower.confirm
-    follower.truncate(at, NOW_MS)
+    follower.truncate_log(at, NOW_MS)
     assert (follower.end, follower.flushed, follower.confirm) == (at, at, at)
     with pytest.raises(StoreError, match="no record begins"):
-        follower.truncate(LogOffset(at - 3), NOW_MS)
+        follower.truncate_log(LogOffset(at - 3), NOW_MS)
     copy(leader, follower, leader.end)
     follower.confirm_to(leader.end, NOW_MS)
     assert follower.confirm == leader.end
@@ -166,7 +166,7 @@ def test_a_master_of_before_a_restart_leads_on(stores: Any, put: Any) -> None:
     restart."""
     for epoch in range(1, 4):
         store = stores.open()
-        leader = store.replicated(NOW_MS)
+        leader = store.as_replicated(NOW_MS)
         assert leader.to_master(epoch, NOW_MS) == leader.end
         if epoch == 1:
             put(store)
@@ -179,15 +179,15 @@ def test_a_cut_before_the_index_of_a_start(
 ) -> None:
     _store, leader = master
     replica.config = replace(replica.config, message_index_enable=False)
-    follower = replica.open().replicated(NOW_MS)
+    follower = replica.open().as_replicated(NOW_MS)
     record_epochs(follower, leader.epochs)
     size = int.from_bytes(leader.view(LogOffset(0), 4)[0])
     copy(leader, follower, LogOffset(2 * size + 100))
     replica.close()
     store = replica.open()
-    follower = store.replicated(NOW_MS)
+    follower = store.as_replicated(NOW_MS)
     assert follower.end > size and store.dispatched_log_offset == 0
-    follower.truncate(LogOffset(size), NOW_MS)
+    follower.truncate_log(LogOffset(size), NOW_MS)
     follower.to_master(9, NOW_MS)
     put(store, queue_id=1, body=b"x" * 900)
     follower.confirm_to(follower.end, NOW_MS)
@@ -199,9 +199,9 @@ def test_epochs_of_a_replica_that_begins_with_the_last_file(master: Any, replica
     """An empty store that was used before has a file, which does not define the log's begin."""
     _store, leader = master
     follower_store = replica.open()
-    follower = follower_store.replicated(NOW_MS)
+    follower = follower_store.as_replicated(NOW_MS)
     follower.append(LogOffset(0), b"".join(leader.view(LogOffset(0), 50)), NOW_MS)
-    follower.truncate(LogOffset(0), NOW_MS)
+    follower.truncate_log(LogOffset(0), NOW_MS)
     record_epochs(follower, leader.epochs)
     begin = LogOffset(leader.file_size)
     follower.append(begin, b"".join(leader.view(begin, 3000)), NOW_MS)
@@ -215,31 +215,31 @@ def test_a_queue_without_a_message_in_the_copy_counts_on(
     """Seed 206001 of the simulation: a log copied again lacked a queue whose messages had expired,
     and its master counted the queue from 0 again."""
     store = stores.open()
-    leader = store.replicated(NOW_MS)
+    leader = store.as_replicated(NOW_MS)
     leader.to_master(3, NOW_MS)
     for number in range(62):
         put(store, topic="T" if number > 1 else "idle", body=bytes(900))
     leader.confirm_to(leader.end, NOW_MS)
     assert delete_expired(store, settle(store) * 2) > 0
-    assert leader.idle_counts() == {"idle": {0: 2}}
-    follower = replica.open().replicated(NOW_MS)
-    assert not follower.wants_counts, "it has all from the first byte on"
+    assert leader.idle_queue_counts() == {"idle": {0: 2}}
+    follower = replica.open().as_replicated(NOW_MS)
+    assert not follower.needs_queue_counts, "it has all from the first byte on"
     record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end)
     replica.close()
-    follower = replica.open().replicated(NOW_MS)
-    assert follower.wants_counts
-    assert follower.taking_counts(leader.idle_counts()).value is None
-    assert not follower.wants_counts
+    follower = replica.open().as_replicated(NOW_MS)
+    assert follower.needs_queue_counts
+    assert follower.save_queue_counts(leader.idle_queue_counts()).value is None
+    assert not follower.needs_queue_counts
     replica.close()
     follower_store = replica.open()
-    follower = follower_store.replicated(NOW_MS)
-    assert not follower.wants_counts
+    follower = follower_store.as_replicated(NOW_MS)
+    assert not follower.needs_queue_counts
     follower.to_master(4, NOW_MS)
     assert follower_store.next_queue_offset("idle", 0) == 2
-    assert follower.idle_counts() == {"idle": {0: 2}}, "the next copy asks this one"
+    assert follower.idle_queue_counts() == {"idle": {0: 2}}, "the next copy asks this one"
     follower_store.delete_topic("idle")
-    assert follower.idle_counts() == {}
+    assert follower.idle_queue_counts() == {}
     assert put(follower_store, topic="idle").queue_offset == 0, "a new life"
     assert put(follower_store, topic="T").queue_offset == 60
 
@@ -249,11 +249,11 @@ def test_a_replica_of_a_log_with_future_times_leads_by_the_clock(
 ) -> None:
     """The master's clock was an hour ahead for a moment; delays count from the clock's time."""
     ahead_ms = NOW_MS + 3_600_000
-    leader = stores.open().replicated(NOW_MS)
+    leader = stores.open().as_replicated(NOW_MS)
     leader.to_master(3, NOW_MS)
     put(stores._open[0], now_ms=ahead_ms)
     store = replica.open()
-    follower = store.replicated(NOW_MS)
+    follower = store.as_replicated(NOW_MS)
     record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end)
     follower.to_master(4, NOW_MS)
@@ -267,5 +267,5 @@ def test_a_replica_of_a_log_with_future_times_leads_by_the_clock(
         follower.confirm_to(follower.end, NOW_MS)
         store.close(NOW_MS)
         store = replica.open()
-        follower = store.replicated(NOW_MS)
+        follower = store.as_replicated(NOW_MS)
         follower.to_master(follower.epochs.last_epoch + 1, NOW_MS)

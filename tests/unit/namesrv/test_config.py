@@ -7,7 +7,7 @@ from turbopump.net.wire.java_properties import ConfigError, Property, parse_prop
 
 
 def test_defaults_are_rocketmqs() -> None:
-    values = NamesrvConfig().values()
+    values = NamesrvConfig().values_as_text()
     assert values["listenPort"] == "9876"
     assert values["returnOrderTopicConfigToBroker"] == "true"
     assert values["scanNotActiveBrokerInterval"] == "5000"
@@ -18,17 +18,17 @@ def test_defaults_are_rocketmqs() -> None:
 def test_values_are_taken_over_by_key() -> None:
     config = NamesrvConfig()
     text = "listenPort=19876\norderMessageEnable = TRUE\nserverWorkerThreads:4\n"
-    assert config.update(parse_properties(text)) == [
+    assert config.update_keys(parse_properties(text)) == [
         "known, but without effect here: serverWorkerThreads=4 (line 3)"
     ]
     assert (config.listen_port, config.order_message_enable) == (19876, True)
-    assert config.values()["serverWorkerThreads"] == "4"
-    assert config.values()["orderMessageEnable"] == "true"
+    assert config.values_as_text()["serverWorkerThreads"] == "4"
+    assert config.values_as_text()["orderMessageEnable"] == "true"
 
 
 def test_an_unknown_key_is_named_in_a_warning() -> None:
     config = NamesrvConfig()
-    assert config.update(parse_properties("# port\n\nlistenprt=1\nlistenPort=1")) == [
+    assert config.update_keys(parse_properties("# port\n\nlistenprt=1\nlistenPort=1")) == [
         "unknown key listenprt ignored (line 3) (did you mean listenPort?)"
     ]
     assert config.listen_port == 1
@@ -42,15 +42,15 @@ def test_every_key_of_rocketmqs_name_server_is_known() -> None:
         if of in ("NamesrvConfig", "NettyServerConfig", "NettyClientConfig"):
             assert NamesrvConfig.has_key(key), key
             given = [] if default == "null" else [Property(key, default)]
-            assert NamesrvConfig().update(given) == [], key
+            assert NamesrvConfig().update_keys(given) == [], key
             if default != "null" and of != "NettyClientConfig":
-                assert key in NamesrvConfig().values(), key
+                assert key in NamesrvConfig().values_as_text(), key
 
 
 @pytest.mark.parametrize("line", ["clusterTest=true", "useTLS=true", "socksProxyConfig={hidden}"])
 def test_a_key_that_is_harmful_to_ignore_is_an_error(line: str) -> None:
     with pytest.raises(ConfigError, match="not supported yet") as raised:
-        NamesrvConfig().update(parse_properties(line))
+        NamesrvConfig().update_keys(parse_properties(line))
     assert "hidden" not in str(raised.value)
 
 
@@ -72,7 +72,7 @@ def test_a_key_that_is_harmful_to_ignore_is_an_error(line: str) -> None:
 def test_a_bad_value_is_named_and_changes_nothing(line: str, expected: str) -> None:
     config = NamesrvConfig()
     with pytest.raises(ConfigError) as caught:
-        config.update(parse_properties("bindAddress=127.0.0.1\n" + line))
+        config.update_keys(parse_properties("bindAddress=127.0.0.1\n" + line))
     assert str(caught.value) == expected
     assert config == NamesrvConfig()
 
@@ -85,6 +85,6 @@ def test_black_list_is_split_and_trimmed() -> None:
 
 def test_a_password_is_never_shown() -> None:
     config = NamesrvConfig()
-    config.update([Property("tls.server.keyPassword", "secret")])
+    config.update_keys([Property("tls.server.keyPassword", "secret")])
     assert config.tls_properties == {"tls.server.keyPassword": "secret"}
-    assert "secret" not in str(config.values())
+    assert "secret" not in str(config.values_as_text())

@@ -53,15 +53,21 @@ def bench() -> Bench:
     found = Bench()
     names = {"brokerName": "null", "clusterName": "null", "topics": ("null", "other")}
     assert found.register(**names).code == 0
-    found.server.key_values.put("null", "null", "v")
+    found.server.key_values.set_value("null", "null", "v")
     found.saved.clear()
     return found
 
 
 def state(bench: Bench) -> object:
     routes, key_values = bench.server.routes, bench.server.key_values
-    queues = {topic: routes.route(topic) for topic in routes.topics()}
-    return queues, routes.cluster_info(), routes.size, key_values.namespace("null"), bench.saved
+    queues = {topic: routes.find_route(topic) for topic in routes.topics()}
+    return (
+        queues,
+        routes.cluster_info(),
+        routes.size,
+        key_values.values_of_namespace("null"),
+        bench.saved,
+    )
 
 
 @pytest.mark.parametrize("code", sorted(EMPTY))

@@ -18,7 +18,7 @@ from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.register import RegisterBrokerBody, body_crc32
@@ -82,7 +82,7 @@ class Bench:
         request.opaque = 77
         response = self.dispatcher.dispatch(request, peer or self.peer, self.now_ms)
         if isinstance(response, Generator):
-            response = finish(response)
+            response = run_to_result(response)
         if isinstance(response, Deferred):
             response = response.value
         assert isinstance(response, Command)
@@ -190,7 +190,7 @@ def test_an_acting_master_is_shown_where_configured(bench: Bench) -> None:
 
 def test_an_ordered_topic_tells_its_queues(bench: Bench) -> None:
     bench.register()
-    bench.server.key_values.put(ORDER_NAMESPACE, "T", "a:4")
+    bench.server.key_values.set_value(ORDER_NAMESPACE, "T", "a:4")
     assert bench.route().order_topic_conf is None
     bench.server.config.order_message_enable = True
     assert bench.route().order_topic_conf == "a:4"
@@ -198,7 +198,7 @@ def test_an_ordered_topic_tells_its_queues(bench: Bench) -> None:
 
 
 def test_brokers_are_told_the_order_configuration(bench: Bench) -> None:
-    bench.server.key_values.put(ORDER_NAMESPACE, "T", "a:4")
+    bench.server.key_values.set_value(ORDER_NAMESPACE, "T", "a:4")
     assert text(bench.register()) == '{"table":{"T":"a:4"}}'
     bench.server.config.return_order_topic_config_to_broker = False
     assert text(bench.register()) == ""
@@ -293,11 +293,11 @@ def test_a_heartbeat_and_a_version_query_are_signs_of_life(bench: Bench) -> None
     names = {"brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "c", "brokerId": "0"}
     bench.now_ms = NOW + 900
     assert code_and_remark(bench.ask(RequestCode.BROKER_HEARTBEAT, **names)) == (0, None)
-    assert bench.server.routes.scan(NOW + 1_900) == []
+    assert bench.server.routes.unregister_silent(NOW + 1_900) == []
     bench.now_ms = NOW + 1_900
     bench.ask(RequestCode.QUERY_DATA_VERSION, DataVersion().encode(), **names)
-    assert bench.server.routes.scan(NOW + 2_900) == []
-    assert len(bench.server.routes.scan(NOW + 2_901)) == 1
+    assert bench.server.routes.unregister_silent(NOW + 2_900) == []
+    assert len(bench.server.routes.unregister_silent(NOW + 2_901)) == 1
 
 
 def test_a_data_version_is_compared(bench: Bench) -> None:

@@ -57,7 +57,7 @@ def test_deleting_nothing_saves_nothing() -> None:
     assert not result.done and values.get("n", "k") == "v", "not before it is durable"
     disk.finish()
     assert result.value is None and disk.tables() == [{"n": {}}]
-    assert values.namespace("n") == {} and values.count == 0
+    assert values.values_of_namespace("n") == {} and values.count == 0
 
 
 def test_the_text_is_that_of_a_pretty_bean() -> None:
@@ -70,8 +70,12 @@ def test_the_text_is_that_of_a_pretty_bean() -> None:
 def test_changes_that_come_while_the_disk_works_are_written_together() -> None:
     disk = Disk()
     values = KeyValues(disk.save)
-    first = values.put("n", "a", "1")
-    others = [values.put("n", "b", "2"), values.put("m", "c", "3"), values.delete("n", "a")]
+    first = values.set_value("n", "a", "1")
+    others = [
+        values.set_value("n", "b", "2"),
+        values.set_value("m", "c", "3"),
+        values.delete("n", "a"),
+    ]
     assert len(disk.asked) == 1
     disk.finish()
     assert first.value is None and not any(later.done for later in others)
@@ -84,7 +88,7 @@ def test_changes_that_come_while_the_disk_works_are_written_together() -> None:
 def test_an_unsaved_change_counts_as_not_requested() -> None:
     disk, full = Disk(), OSError(28, "No space left on device")
     values = KeyValues(disk.save, {"n": {"a": "0"}})
-    failed, later = values.put("n", "a", "1"), values.put("n", "b", "2")
+    failed, later = values.set_value("n", "a", "1"), values.set_value("n", "b", "2")
     disk.finish(full)
     assert failed.value is full and values.get("n", "a") == "0"
     disk.finish()
@@ -94,11 +98,11 @@ def test_an_unsaved_change_counts_as_not_requested() -> None:
 def test_requests_that_wait_for_the_disk_are_bounded() -> None:
     disk = Disk()
     values = KeyValues(disk.save)
-    values.put("n", "first", "1")
+    values.set_value("n", "first", "1")
     for number in range(MAX_WAITING):
-        values.put("n", f"k{number}", "v")
+        values.set_value("n", f"k{number}", "v")
     with pytest.raises(ValueError, match="wait for the disk"):
-        values.put("n", "more", "v")
+        values.set_value("n", "more", "v")
     disk.finish()
     disk.finish()
     assert values.count == MAX_WAITING + 1
@@ -115,10 +119,10 @@ def test_items_are_counted_as_the_file_has_them(
     values = KeyValues(disk.save)
     with pytest.raises(ValueError, match="all items together"):
         for number in range(1_000):
-            values.put(letter, f"{number}", 100 * letter)
+            values.set_value(letter, f"{number}", 100 * letter)
             disk.finish()
     assert values.count > 100
     assert len(disk.texts[-1]) < 2 * 100_000
     again = KeyValues(disk.save, disk.tables()[-1])
     with pytest.raises(ValueError, match="all items together"):
-        again.put(letter, "new", 100 * letter)
+        again.set_value(letter, "new", 100 * letter)

@@ -63,10 +63,10 @@ def test_clusters_and_routes(bench: Bench) -> None:
     routes = bench.server.routes
     found, steps = ask(bench, 106)
     assert found == routes.cluster_info().encode() and steps > 2
-    route = routes.route("wide")
+    route = routes.find_route("wide")
     assert route is not None and len(route.queue_datas) == 600
     found, steps = ask(bench, 105, topic="wide")
     assert found == route.encode() and steps > 4
-    narrow = routes.route("topic 1")
+    narrow = routes.find_route("topic 1")
     assert narrow is not None
     assert ask(bench, 105, topic="topic 1") == (narrow.encode(), 0)

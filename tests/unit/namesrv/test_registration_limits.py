@@ -12,7 +12,7 @@ from tests.unit.namesrv.test_handlers import ADDRESS, Bench
 from turbopump.namesrv import handlers
 from turbopump.namesrv.registration_limits import MAX_TIMEOUT_MS
 from turbopump.namesrv.routes import DEFAULT_TIMEOUT_MS
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.headers.register import RegisterBrokerBody
 from turbopump.net.wire.route import QueueData, TopicRouteData
@@ -75,8 +75,8 @@ def test_versions_that_java_brokers_have(bench: Bench) -> None:
 )
 def test_timeouts_are_those_of_brokers(bench: Bench, asked: str | None, lives_ms: int) -> None:
     bench.register(**({} if asked is None else {"heartbeatTimeoutMillis": asked}))
-    assert bench.server.routes.scan(bench.now_ms + lives_ms) == []
-    assert len(bench.server.routes.scan(bench.now_ms + lives_ms + 1)) == 1
+    assert bench.server.routes.unregister_silent(bench.now_ms + lives_ms) == []
+    assert len(bench.server.routes.unregister_silent(bench.now_ms + lives_ms + 1)) == 1
 
 
 def test_a_broker_that_refuses_connections_does_not_hold_a_name(
@@ -167,7 +167,7 @@ def test_topics_are_counted_in_bytes(bench: Bench, monkeypatch: pytest.MonkeyPat
     assert size < 3 << 20
     for number in range(300):
         routes.unregister("c", f"b{number}", f"10.0.{number}.1:1")
-    finish(routes.sweep())
+    run_to_result(routes.remove_in_steps())
     assert routes.size == 0
     bench.register()
     route = TopicRouteData([QueueData("a", 1, 2, 6)]).encode()

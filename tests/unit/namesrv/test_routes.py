@@ -15,7 +15,7 @@ from turbopump.namesrv.route_rows import (
     is_unit,
 )
 from turbopump.namesrv.routes import DEFAULT_TIMEOUT_MS, RouteTable
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.route import QueueData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
@@ -56,12 +56,12 @@ def table_with(*brokers: BrokerRegistration) -> RouteTable:
 
 
 def perms(table: RouteTable, topic: str) -> dict[str, int]:
-    route = table.route(topic)
+    route = table.find_route(topic)
     return {} if route is None else {q.broker_name: q.perm for q in route.queue_datas}
 
 
 def test_a_registered_broker_has_a_route() -> None:
-    route = table_with(broker(zone="z1")).route("T")
+    route = table_with(broker(zone="z1")).find_route("T")
     assert route is not None
     assert route.queue_datas == [QueueData("a", 4, 8, 6)]
     (data,) = route.broker_datas
@@ -71,7 +71,7 @@ def test_a_registered_broker_has_a_route() -> None:
 
 
 def test_an_unknown_topic_has_no_route() -> None:
-    assert table_with(broker()).route("X") is None
+    assert table_with(broker()).find_route("X") is None
 
 
 def test_a_replica_learns_its_live_master() -> None:
@@ -97,7 +97,7 @@ def test_a_claim_with_an_older_state_version_is_ignored() -> None:
     late = broker(REPLICA, 0, configs=topics("Late", "Later", state=4))
     assert table.register(late, "late", NOW) == Registered(holder=MASTER)
     assert table.member_group("a") == {0: MASTER}
-    assert table.route("Late") is None
+    assert table.find_route("Late") is None
     assert table.data_version("c", REPLICA) is None
 
 
@@ -107,7 +107,7 @@ def test_a_refused_claimant_leaves_its_old_place() -> None:
     assert table.member_group("b") == {}
     table.register(broker(REPLICA, 0, configs=topics(state=4)), "late", NOW)
     assert table.member_group("a") == {0: MASTER}
-    table.scan(NOW + 10 * DEFAULT_TIMEOUT_MS)
+    table.unregister_silent(NOW + 10 * DEFAULT_TIMEOUT_MS)
     assert table.topics() == []
 
 
@@ -123,7 +123,7 @@ def test_a_joiner_with_the_default_id_does_not_take_the_route() -> None:
     """Regression R32: a broker registered as master before its role was known."""
     table = table_with(broker(configs=topics(state=3)))
     table.register(broker(REPLICA, 0, configs=topics(state=0)), "joiner", NOW)
-    route = table.route("T")
+    route = table.find_route("T")
     assert route is not None
     assert route.broker_datas[0].broker_addrs == {0: MASTER}
 
@@ -133,9 +133,9 @@ def test_a_late_registration_of_an_earlier_term_changes_nothing() -> None:
     table = table_with(broker(configs=topics(state=4)))
     assert table.register(broker(configs=topics("X", state=2)), "late", NOW) == Registered()
     assert table.data_version("c", MASTER) == DataVersion(0, 4, 0)
-    assert table.route("X") is None
+    assert table.find_route("X") is None
     table.register(broker(REPLICA, configs=topics(state=3)), "later", NOW)
-    route = table.route("T")
+    route = table.find_route("T")
     assert route is not None and route.broker_datas[0].broker_addrs == {0: MASTER}
 
 
@@ -212,20 +212,20 @@ def test_topics_with_static_mappings_are_never_deleted_by_absence() -> None:
     configs.topic_queue_mapping_info_map = {"V": {"topic": "V", "bname": "a"}}
     table.register(broker(configs=configs), "m", NOW, delete_missing_topics=True)
     assert table.topics() == ["T", "U", "V", "W"]
-    route = table.route("V")
+    route = table.find_route("V")
     assert route is not None
     assert route.topic_queue_mapping_by_broker == {"a": {"topic": "V", "bname": "a"}}
     table.unregister("c", "a", MASTER)
-    assert table.route("V") is None
+    assert table.find_route("V") is None
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, DEFAULT_TIMEOUT_MS), (3_000, 3_000)])
 def test_a_silent_broker_expires(given: int | None, expected: int) -> None:
     table = table_with(broker(timeout_ms=given))
-    assert table.scan(NOW + expected) == []
-    (expired,) = table.scan(NOW + expected + 1)
+    assert table.unregister_silent(NOW + expected) == []
+    (expired,) = table.unregister_silent(NOW + expected + 1)
     assert (expired.key, expired.connection) == (("c", MASTER), f"to {MASTER}")
-    assert table.route("T") is None
+    assert table.find_route("T") is None
     assert table.topics() == []
     assert table.cluster_info().cluster_addr_table == {}
 
@@ -234,8 +234,8 @@ def test_a_sign_of_life_postpones_the_end() -> None:
     table = table_with(broker(timeout_ms=100))
     table.record_heartbeat("c", MASTER, NOW + 90)
     table.record_heartbeat("c", "unknown:1", NOW)
-    assert table.scan(NOW + 190) == []
-    assert len(table.scan(NOW + 191)) == 1
+    assert table.unregister_silent(NOW + 190) == []
+    assert len(table.unregister_silent(NOW + 191)) == 1
 
 
 def test_a_closed_connection_takes_its_brokers() -> None:
@@ -303,7 +303,7 @@ def test_the_lowest_replica_is_shown_as_master_where_wanted() -> None:
     table.unregister("c", "a", MASTER)
     for wanted, shown in ((True, 0), (False, 1)):
         expected = {shown: "10.0.0.3:1", 2: REPLICA}
-        route = table.route("T", acting_master=wanted)
+        route = table.find_route("T", acting_master=wanted)
         assert route is not None
         assert route.broker_datas[0].broker_addrs == expected
     assert table.member_group("a") == {1: "10.0.0.3:1", 2: REPLICA}
@@ -311,8 +311,8 @@ def test_the_lowest_replica_is_shown_as_master_where_wanted() -> None:
 
 def test_a_writable_group_without_master_is_shown_as_it_is() -> None:
     table = table_with(broker(REPLICA, 1, acting_master=True))
-    finish(table.add_write_permission("a"))
-    route = table.route("T", acting_master=True)
+    run_to_result(table.add_write_permission("a"))
+    route = table.find_route("T", acting_master=True)
     assert route is not None
     assert route.broker_datas[0].broker_addrs == {1: REPLICA}
 
@@ -320,7 +320,7 @@ def test_a_writable_group_without_master_is_shown_as_it_is() -> None:
 def test_a_groups_own_topic_shows_true_ids() -> None:
     name = "rmq_sys_SYNC_BROKER_MEMBER_a"
     table = table_with(broker(REPLICA, 1, acting_master=True, configs=topics(name, "T")))
-    route = table.route(name, acting_master=True)
+    route = table.find_route(name, acting_master=True)
     assert route is not None
     assert route.broker_datas[0].broker_addrs == {1: REPLICA}
 
@@ -331,7 +331,7 @@ def test_a_zone_leaves_out_masters_elsewhere() -> None:
         broker("10.0.0.2:1", name="b", zone="z2", filter_servers=["f2"]),
         broker("10.0.0.3:1", 1, name="d", zone="z3"),
     )
-    route = table.route("T", zone="z1")
+    route = table.find_route("T", zone="z1")
     assert route is not None
     assert [data.broker_name for data in route.broker_datas] == ["a", "d"]
     assert [queue.broker_name for queue in route.queue_datas] == ["a", "d"]
@@ -340,18 +340,18 @@ def test_a_zone_leaves_out_masters_elsewhere() -> None:
 
 def test_filter_servers_follow_the_registration() -> None:
     table = table_with(broker(filter_servers=["f1", "f2"]))
-    route = table.route("T")
+    route = table.find_route("T")
     assert route is not None
     assert route.filter_server_table == {MASTER: ["f1", "f2"]}
     table.register(broker(filter_servers=[]), "m", NOW)
-    route = table.route("T")
+    route = table.find_route("T")
     assert route is not None
     assert route.filter_server_table == {}
 
 
 def test_routes_are_copies() -> None:
     table = table_with(broker())
-    route = table.route("T")
+    route = table.find_route("T")
     assert route is not None
     route.queue_datas[0].perm = 0
     route.broker_datas[0].broker_addrs.clear()
@@ -361,11 +361,11 @@ def test_routes_are_copies() -> None:
 
 def test_write_permission_is_wiped_and_added() -> None:
     table = table_with(broker(configs=topics("T", "U", "V", perm=7)), broker("b:1", name="b"))
-    assert finish(table.wipe_write_permission("a")) == 3
+    assert run_to_result(table.wipe_write_permission("a")) == 3
     assert perms(table, "T") == {"a": 5, "b": 6}
-    assert finish(table.add_write_permission("a")) == 3
+    assert run_to_result(table.add_write_permission("a")) == 3
     assert perms(table, "T") == {"a": 6, "b": 6}
-    assert finish(table.wipe_write_permission("nobody")) == 0
+    assert run_to_result(table.wipe_write_permission("nobody")) == 0
 
 
 def test_topics_are_listed_by_cluster() -> None:
@@ -374,8 +374,8 @@ def test_topics_are_listed_by_cluster() -> None:
         broker("b:1", name="b", configs=topics("U", "V")),
         broker("x:1", name="x", cluster="other", configs=topics("X", "Y")),
     )
-    assert finish(table.topics_of_cluster("c")) == ["T", "U", "V"]
-    assert finish(table.topics_of_cluster("unknown")) == []
+    assert run_to_result(table.topics_of_cluster("c")) == ["T", "U", "V"]
+    assert run_to_result(table.topics_of_cluster("unknown")) == []
     assert table.topics() == ["T", "U", "V", "X", "Y"]
     assert table.system_topics() == (["c", "a", "b", "other", "x"], MASTER)
 
@@ -389,9 +389,9 @@ def test_topics_are_listed_by_flag() -> None:
     for flag in range(4):
         configs = topics(f"T{flag}", f"U{flag}", flag=flag)
         table.register(broker(f"h{flag}:1", name=f"b{flag}", configs=configs), flag, NOW)
-    assert finish(table.topics_with_flag(is_unit)) == ["T1", "U1", "T3", "U3"]
-    assert finish(table.topics_with_flag(has_unit_subscription)) == ["T2", "U2", "T3", "U3"]
-    assert finish(table.topics_with_flag(has_unit_subscription_only)) == ["T2", "U2"]
+    assert run_to_result(table.topics_with_flag(is_unit)) == ["T1", "U1", "T3", "U3"]
+    assert run_to_result(table.topics_with_flag(has_unit_subscription)) == ["T2", "U2", "T3", "U3"]
+    assert run_to_result(table.topics_with_flag(has_unit_subscription_only)) == ["T2", "U2"]
 
 
 def test_a_topic_is_deleted_everywhere_or_in_a_cluster() -> None:
@@ -410,7 +410,7 @@ def test_a_topic_by_hand_takes_known_brokers_only() -> None:
     table.add_topic("New", [QueueData("a", 1, 1, 6), QueueData("stranger", 1, 1, 6)])
     assert perms(table, "New") == {"a": 6}
     table.add_topic("None", [QueueData("stranger", 1, 1, 6)])
-    assert table.route("None") is None
+    assert table.find_route("None") is None
     table.unregister("c", "a", MASTER)
     assert table.topics() == []
 
@@ -494,7 +494,7 @@ def test_a_mapping_goes_with_the_queues_of_the_broker_that_told_it() -> None:
     table = table_with(broker(), broker(configs=configs))
     table.add_topic("gone", [QueueData("a", 1, 1, 6)])
     for topic in ("T", "gone"):
-        route = table.route(topic)
+        route = table.find_route(topic)
         assert route is not None
         assert route.topic_queue_mapping_by_broker is None
 
@@ -506,11 +506,11 @@ def test_a_group_of_many_topics_leaves_at_once_and_is_swept_in_steps(monkeypatch
     before = table.size
     table.unregister("c", "a", MASTER)
     assert table.has_dropped and table.size == before, "nothing was removed yet"
-    assert table.route("T5") is None and table.route("T") is not None
+    assert table.find_route("T5") is None and table.find_route("T") is not None
     assert set(table.topics()) == {"T", "U"}
-    assert finish(table.topics_with_flag(lambda flag: True)) == ["T", "U"]
+    assert run_to_result(table.topics_with_flag(lambda flag: True)) == ["T", "U"]
     steps = 0
-    sweep = table.sweep()
+    sweep = table.remove_in_steps()
     for _ in sweep:
         steps += 1
     assert steps == 10 and not table.has_dropped
@@ -524,7 +524,7 @@ def test_a_group_that_is_swept_registers_anew(monkeypatch) -> None:
     table = table_with(broker(configs=topics(*many)))
     size = table.size
     table.unregister("c", "a", MASTER)
-    sweep = table.sweep()
+    sweep = table.remove_in_steps()
     next(sweep)
     table.delete_topic("T7")
     assert table.register(broker(configs=topics("A", "B", counter=1)), 1, NOW).refusal is None

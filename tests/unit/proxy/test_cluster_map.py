@@ -47,7 +47,7 @@ def test_absurd_numbers_of_queues_in_a_route_are_bounded(proxy: ProxyWorld) -> N
         topic = broker.world.broker.topics.get("TFifo")
         assert topic is not None
         topic.read_queue_nums = topic.write_queue_nums = count
-    found = proxy.known.topics.fetch("TFifo").value
+    found = proxy.known.topics.get_or_query("TFifo").value
     assert isinstance(found, KnownTopic)
     counts = {
         name: (one.read_queue_nums, one.write_queue_nums) for name, one in found.topics.items()
@@ -107,8 +107,8 @@ def test_a_transaction_is_checked_at_a_client_of_the_topic(proxy: ProxyWorld) ->
     heard = proxy.producer("c1", "TTran", "TNormal")[1]
     assert [telemetry.WhichOneof("kind") for telemetry in heard.messages] == ["settings"]
     producers = proxy.brokers[1].world.broker.producers
-    assert [one.client_id for one in producers.group("TTran").values()] == ["proxy@1"]
-    assert not producers.group("TNormal"), "only transactions are asked about"
+    assert [one.client_id for one in producers.producers_of("TTran").values()] == ["proxy@1"]
+    assert not producers.producers_of("TNormal"), "only transactions are asked about"
     proxy.send(message(**TRAN))
     proxy.pass_all(5_000)
     checks = [telemetry.recover_orphaned_transaction_command for telemetry in heard.messages]
@@ -119,7 +119,7 @@ def test_a_transaction_is_checked_at_a_client_of_the_topic(proxy: ProxyWorld) ->
     assert ended.status.code == Code.OK
     assert [len(proxy.received("TTran", "G1", broker)) for broker in "ab"] in ([1, 0], [0, 1])
     proxy.ask("NotifyClientTermination")
-    assert not producers.group("TTran")
+    assert not producers.producers_of("TTran")
 
 
 def test_a_group_is_one_member_of_each_broker(proxy: ProxyWorld) -> None:
@@ -158,9 +158,9 @@ def test_a_broker_is_told_again_when_its_connection_was_lost(proxy: ProxyWorld) 
     far.peer.lost()
     far.world.broker.producers.peer_closed(far.peer)
     far.connect()
-    proxy.members.lost(far.address)
+    proxy.members.note_lost(far.address)
     proxy.tick(500)
-    assert [one.client_id for one in far.world.broker.producers.group("TTran").values()]
+    assert [one.client_id for one in far.world.broker.producers.producers_of("TTran").values()]
     before = far.times(RequestCode.HEART_BEAT)
     proxy.tick(29_000)
     assert far.times(RequestCode.HEART_BEAT) == before
@@ -265,12 +265,12 @@ def test_requests_that_wait_for_names_are_bounded_in_bytes(
 
 def test_a_group_that_found_no_room_is_not_taken_for_absent(proxy: ProxyWorld) -> None:
     put_fifo_group(proxy)
-    assert proxy.known.topics.fetch("TFifo").done
+    assert proxy.known.topics.get_or_query("TFifo").done
     groups = proxy.known.groups
     groups.rules = replace(groups.rules, blanks_max=4)
     proxy.no_response = {one.address: "" for one in proxy.brokers}
     for number in range(4):
-        groups.fetch(f"flood-{number}")
+        groups.get_or_query(f"flood-{number}")
     named = {"topic": {"name": "TFifo"}, "group": {"name": "G1"}}
     unknown = proxy.ask("QueryAssignment", **named).status
     assert unknown.code == Code.INTERNAL_SERVER_ERROR
@@ -294,7 +294,7 @@ def test_a_group_that_was_dropped_meanwhile_is_not_taken_for_absent(proxy: Proxy
     named = {"topic": {"name": "TFifo"}, "group": {"name": "G1"}}
     heard = proxy.start("QueryAssignment", **named)[1]
     for number in range(4):
-        groups.fetch(f"flood-{number}")
+        groups.get_or_query(f"flood-{number}")
     assert groups.get("G1") is None and not heard.has_ended
     proxy.no_response.clear()
     proxy.hanging[0].resolve(

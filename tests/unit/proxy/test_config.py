@@ -17,7 +17,7 @@ def test_rocketmqs_json_file_is_read() -> None:
      "useEndpointPortFromRequest": true, "tlsCertPath": "/c.pem", "tlsTestModeEnable": false,
      "grpcThreadPoolNums": 20, "remotingListenPort": 8080, "namesrvDomain": null}
     """
-    assert config.update(read_file(text)) == []
+    assert config.update_keys(read_file(text)) == []
     assert config.namesrv_addr == ["a:9876", "b:9876"]
     assert (config.cluster_name, config.grpc_server_port) == ("DefaultCluster", 81)
     assert config.echoes_port
@@ -26,7 +26,7 @@ def test_rocketmqs_json_file_is_read() -> None:
 
 def test_properties_are_read_too() -> None:
     config = ProxyConfig()
-    warnings = config.update(read_file("grpcServerPort=82\nremotingListenPort=90\nnone=1\n"))
+    warnings = config.update_keys(read_file("grpcServerPort=82\nremotingListenPort=90\nnone=1\n"))
     assert config.grpc_server_port == 82
     assert warnings == [
         "unknown key none ignored (line 3)",
@@ -39,7 +39,7 @@ def test_properties_are_read_too() -> None:
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(text: str) -> None:
     with pytest.raises(PropertiesError):
-        ProxyConfig().update(read_file(text))
+        ProxyConfig().update_keys(read_file(text))
 
 
 def test_the_credentials_of_the_proxy_are_read_and_never_shown() -> None:

@@ -21,7 +21,7 @@ class Followed:
         self.file = folder / "rmq-proxy.json"
         self.config = ProxyConfig(path=str(self.file))
         self.write("namesrvAddr=a:1\n")
-        self.config.update([Property("namesrvAddr", "a:1")])
+        self.config.update_keys([Property("namesrvAddr", "a:1")])
         self.changes: list[list[str]] = []
         self.names = FollowedNames(
             self.config, lambda: self.changes.append(list(self.config.namesrv_addr))
@@ -36,7 +36,7 @@ class Followed:
     async def look(self) -> None:
         await self.names.read()
         self.names.stop()
-        await self.names.look_up()
+        await self.names.resolve_names()
 
 
 @pytest.fixture
@@ -99,5 +99,5 @@ def test_the_new_name_servers_are_asked(proxy: ProxyWorld) -> None:
     proxy.config.namesrv_addr = [NAME_SERVER]
     proxy.known.name_servers_changed()
     proxy.tick(2_000)
-    assert proxy.known.master("a") == moved.address, "all brokers are asked for at once"
+    assert proxy.known.master_address("a") == moved.address, "all brokers are asked for at once"
     assert proxy.send(message()).status.code == Code.OK

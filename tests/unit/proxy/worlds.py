@@ -12,7 +12,7 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import VERSION, Command, new_request, new_response
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from turbopump.net.wire.topics import TopicConfig
@@ -40,7 +40,7 @@ class RemoteBroker:
 
     def connect(self) -> None:
         """Replace the proxy's connection with a new one."""
-        self.peer = Peer(self.address, pack(self.address), self)
+        self.peer = Peer(self.address, pack_host(self.address), self)
         self.peer.version = VERSION
 
     def answer(self, request: Command) -> Deferred[Command | str]:
@@ -97,7 +97,7 @@ class ProxyWorld(GrpcWorld):
         self._timers = []
         self.world.ticks.append(self._run_due)
         self.config = ProxyConfig(namesrv_addr=[NAME_SERVER])
-        self.config.update([Property(key, value) for key, value in properties.items()])
+        self.config.update_keys([Property(key, value) for key, value in properties.items()])
         self.table = Dispatcher()
         self.brokers = [
             RemoteBroker(world, f"127.0.0.1:109{number}1", self.table)

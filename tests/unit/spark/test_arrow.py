@@ -122,7 +122,7 @@ def test_uris_are_places_too(store: Path) -> None:
     uri = store.as_uri()
     assert uri.startswith("file:///")
     assert rows(read_arrow(uri)) == model_rows(store, uri)
-    path, opener = store_location.locate("mock:///bucket/store/")
+    path, opener = store_location.split_location("mock:///bucket/store/")
     assert path == "bucket/store"
     assert isinstance(opener, store_location.StoreFolder)
 

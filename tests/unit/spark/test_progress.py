@@ -27,13 +27,13 @@ class Tracker:
 def test_tasks_of_stages_that_are_over_still_count() -> None:
     tracker = Tracker()
     stages = progress.Stages(tracker)
-    assert stages.progress() == (0, None, "tasks, 0 stages running")
+    assert stages.read_progress() == (0, None, "tasks, 0 stages running")
     tracker.stages = {1: (2, 8), 2: (0, 0)}
-    assert stages.progress() == (2, 8, "tasks, 1 stages running")
+    assert stages.read_progress() == (2, 8, "tasks, 1 stages running")
     tracker.stages = {3: (1, 4)}
-    assert stages.progress() == (9, 12, "tasks, 1 stages running")
+    assert stages.read_progress() == (9, 12, "tasks, 1 stages running")
     tracker.stages = {}
-    assert stages.progress() == (12, 12, "tasks, 0 stages running")
+    assert stages.read_progress() == (12, 12, "tasks, 0 stages running")
 
 
 class Screen(io.StringIO):
@@ -59,7 +59,7 @@ def test_it_is_shown_until_the_job_is_over(terminal, monkeypatch) -> None:
         return 1234, 5678, "tasks, 2 stages running"
 
     screen = Screen(terminal)
-    with progress.following(look, screen):
+    with progress.show_progress(look, screen):
         for _ in range(3):  # the first is on the screen when the third is asked for
             assert looked.acquire(timeout=30)
     text = screen.getvalue()
@@ -72,5 +72,5 @@ def test_unavailable_figures_are_not_shown() -> None:
     def look() -> tuple[int, int, str]:
         raise ConnectionError("the session is gone")
 
-    with progress.following(look, Screen(False)):
+    with progress.show_progress(look, Screen(False)):
         pass

@@ -16,13 +16,13 @@ def test_without_java_there_is_a_sentence(monkeypatch, tmp_path) -> None:
         session.start("job")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert session.java() is None
+    assert session.find_java() is None
 
 
 def test_without_pyspark_the_command_that_helps_is_named(monkeypatch) -> None:
     monkeypatch.setattr(session, "find_spec", lambda name: None)
     with pytest.raises(session.SparkUnavailable, match=r"pip install '\.\[spark\]' in a clone"):
-        session.check()
+        session.check_installed()
 
 
 @pytest.mark.parametrize("text", ["key", "=value", " =x"])

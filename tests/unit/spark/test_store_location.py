@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from turbopump.spark.store_location import STEP_BYTES, StoreFolder, locate
+from turbopump.spark.store_location import STEP_BYTES, StoreFolder, split_location
 
 
 class Noted(fs.FileSystemHandler):
@@ -106,12 +106,12 @@ def test_a_log_that_shrinks_while_it_is_read(noted: Noted, folder: StoreFolder) 
 
 @pytest.mark.parametrize("location", ["/a/b", "a", "", "a:/b", "1s://x", "c:\\x", "://x"])
 def test_paths_of_this_machine(location: str) -> None:
-    assert locate(location) == (location, None)
+    assert split_location(location) == (location, None)
 
 
 def test_locations_with_a_scheme(tmp_path: Path) -> None:
-    assert locate(f"file://{tmp_path}/") == (str(tmp_path), None), "it is a path, too"
-    path, system = locate("mock:///a/b/")
+    assert split_location(f"file://{tmp_path}/") == (str(tmp_path), None), "it is a path, too"
+    path, system = split_location("mock:///a/b/")
     assert path.strip("/") == "a/b" and isinstance(system, StoreFolder)
     with pytest.raises(ValueError, match="nosuch"):
-        locate("nosuch://a")
+        split_location("nosuch://a")

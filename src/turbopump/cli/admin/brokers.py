@@ -18,14 +18,14 @@ from turbopump.cli.options import (
     OneBroker,
     one_place,
 )
-from turbopump.cli.output import columns, print_json, print_lines, show, table
-from turbopump.cli.run_command import ask, repeat
+from turbopump.cli.output import format_columns, format_table, print_json, print_lines, print_result
+from turbopump.cli.run_command import repeat_call, run_with_admin
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import BrokerLine, ClusterList
 
 BASE = "{:<22}  {:<22}  {:<4}  {:<22} {:<16}  {:>16}  {:>30}  {:<22}  {:>11}  {:<12}  {:<8}  {:>10}"
-"""Layout of a line of clusterList, for `output.columns`."""
+"""Layout of a line of clusterList, for `output.format_columns`."""
 MORE = "{:<16}  {:<32} {:>14} {:>14} {:>14} {:>14}"
 """Layout of a line of clusterList with -m."""
 
@@ -55,15 +55,15 @@ def cluster_list(
     """List every broker of every cluster with its load."""
 
     def once() -> None:
-        found = ask(namesrv, lambda admin: admin.cluster_list(cluster))
-        show(found, as_json, _total_lines(found) if more else _load_lines(found))
+        found = run_with_admin(namesrv, lambda admin: admin.cluster_list(cluster))
+        print_result(found, as_json, _total_lines(found) if more else _load_lines(found))
 
-    repeat(interval, once)
+    repeat_call(interval, once)
 
 
 def _load_lines(found: "ClusterList") -> list[str]:
     """The columns of clusterList without -m: a line for each broker, and its error below it."""
-    head = columns(
+    head = format_columns(
         BASE,
         "#Cluster Name",
         "#Broker Name",
@@ -93,7 +93,7 @@ def _broker_line(broker: "BrokerLine") -> str:
         f"({broker.timer_congest_num / 10_000:.1f}w, {broker.timer_enqueue_tps:.1f}, "
         f"{broker.timer_dequeue_tps:.1f})"
     )
-    return columns(
+    return format_columns(
         BASE,
         broker.cluster,
         broker.broker_name,
@@ -131,7 +131,7 @@ def _total_lines(found: "ClusterList") -> list[str]:
         )
         for broker in found.brokers
     )
-    return table(MORE, head, rows)
+    return format_table(MORE, head, rows)
 
 
 def broker_status(
@@ -142,10 +142,12 @@ def broker_status(
 ) -> None:
     """Print the runtime figures that a broker reports."""
     one_place(broker, cluster)
-    for status in ask(namesrv, lambda admin: admin.broker_status(broker=broker, cluster=cluster)):
+    for status in run_with_admin(
+        namesrv, lambda admin: admin.broker_status(broker=broker, cluster=cluster)
+    ):
         whose = f"{status.address:<24} " if cluster else ""
         rows = sorted(status.table.items())
-        show(status, as_json, [f"{whose}{key:<32}: {value}" for key, value in rows])
+        print_result(status, as_json, [f"{whose}{key:<32}: {value}" for key, value in rows])
 
 
 def delete_expired_commit_log(
@@ -156,7 +158,7 @@ def delete_expired_commit_log(
 ) -> None:
     """Delete log files older than fileReservedTime now, at any hour."""
     one_place(broker, cluster)
-    brokers = ask(
+    brokers = run_with_admin(
         namesrv, lambda admin: admin.delete_expired_commit_log(broker=broker, cluster=cluster)
     )
     if as_json:

@@ -13,7 +13,7 @@ import typer
 from turbopump.cli.errors import UserError
 from turbopump.cli.options import DEFAULT_NAMESRV, INT64_MAX, Json, Namesrv, check_address
 from turbopump.cli.output import print_json, print_lines
-from turbopump.cli.run_command import ask
+from turbopump.cli.run_command import run_with_admin
 
 Container = Annotated[
     str,
@@ -45,7 +45,7 @@ def add_broker(
 ) -> None:
     """Start another broker in a container."""
     check_address(container)
-    ask(namesrv, lambda admin: admin.add_broker(container, config_path))
+    run_with_admin(namesrv, lambda admin: admin.add_broker(container, config_path))
     if as_json:
         print_json({"container": container, "config_path": config_path})
     else:
@@ -66,7 +66,7 @@ def remove_broker(
     """Stop one broker of a container; its store stays, and addBroker starts it again."""
     check_address(container)
     cluster, name, broker_id = _split_identity(identity)
-    ask(namesrv, lambda admin: admin.remove_broker(container, cluster, name, broker_id))
+    run_with_admin(namesrv, lambda admin: admin.remove_broker(container, cluster, name, broker_id))
     if as_json:
         print_json(
             {"container": container, "cluster": cluster, "broker_name": name, "id": broker_id}

@@ -19,8 +19,8 @@ from turbopump.cli.options import (
     Namesrv,
     split_addresses,
 )
-from turbopump.cli.output import columns, show
-from turbopump.cli.run_command import ask, repeat
+from turbopump.cli.output import format_columns, print_result
+from turbopump.cli.run_command import repeat_call, run_with_admin
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONFIG_LINE = "{:<50}=  {}"
-"""Layout of a property's line, for `output.columns`."""
+"""Layout of a property's line, for `output.format_columns`."""
 
 Controllers = Annotated[
     str,
@@ -96,13 +96,13 @@ def sync_state_set(
         return await admin.controllers(addresses).sync_state_sets(names)
 
     def once() -> None:
-        groups = ask(namesrv, found)
+        groups = run_with_admin(namesrv, found)
         if not groups:
             raise CommandFailed(f"the controllers do not know {broker_name or cluster}")
         for group in groups:
-            show(group, as_json, sync_state_lines(group))
+            print_result(group, as_json, sync_state_lines(group))
 
-    repeat(interval, once)
+    repeat_call(interval, once)
 
 
 def sync_state_lines(group: "SyncStateLine") -> list[str]:
@@ -142,7 +142,7 @@ def elect_master(
     elected = ask_controllers(
         controllers, lambda asked: asked.elect_master(cluster, broker_name, broker_id)
     )
-    show(elected, as_json, elected_lines(elected))
+    print_result(elected, as_json, elected_lines(elected))
 
 
 def elected_lines(elected: "ElectedMaster") -> list[str]:
@@ -161,7 +161,7 @@ def elected_lines(elected: "ElectedMaster") -> list[str]:
 def controller_metadata(controllers: Controllers, as_json: Json = False) -> None:
     """Show the leader of the controllers, and their addresses."""
     metadata = ask_controllers(controllers, lambda asked: asked.metadata())
-    show(metadata, as_json, metadata_lines(metadata))
+    print_result(metadata, as_json, metadata_lines(metadata))
 
 
 def metadata_lines(metadata: "ControllerMetadata") -> list[str]:
@@ -178,14 +178,14 @@ def metadata_lines(metadata: "ControllerMetadata") -> list[str]:
 def controller_config(controllers: EachController, as_json: Json = False) -> None:
     """Print the properties of each controller."""
     for found in ask_controllers(controllers, lambda asked: asked.config()):
-        show(found, as_json, config_lines(found))
+        print_result(found, as_json, config_lines(found))
 
 
 def config_lines(found: "NodeProperties") -> list[str]:
     """Format a node's properties as mqadmin prints them."""
     return [
         f"============{found.address}============",
-        *(columns(CONFIG_LINE, key, value) for key, value in found.table.items()),
+        *(format_columns(CONFIG_LINE, key, value) for key, value in found.table.items()),
     ]
 
 
@@ -199,7 +199,7 @@ def update_controller_config(
     updated = ask_controllers(controllers, lambda asked: asked.update_config(key, value))
     where = ", ".join(updated.addresses)
     lines = [f"update controller config success![{where}]", f"{key} : {value}"]
-    show(updated, as_json, lines)
+    print_result(updated, as_json, lines)
 
 
 def clean_broker_metadata(
@@ -239,7 +239,9 @@ def clean_broker_metadata(
             broker_name, cluster=cluster, broker_ids=numbers, living=living
         ),
     )
-    show(cleaned, as_json, [f"clear broker {broker_name} metadata from controller success! "])
+    print_result(
+        cleaned, as_json, [f"clear broker {broker_name} metadata from controller success! "]
+    )
 
 
 def ask_controllers(controllers: str, call: "Callable[[ControllerAdmin], Awaitable[T]]") -> T:
@@ -251,7 +253,7 @@ def ask_controllers(controllers: str, call: "Callable[[ControllerAdmin], Awaitab
     the controllers' addresses in their place.
     """
     addresses = controller_addresses(controllers)
-    return ask(";".join(addresses), lambda admin: call(admin.controllers(addresses)))
+    return run_with_admin(";".join(addresses), lambda admin: call(admin.controllers(addresses)))
 
 
 def controller_addresses(text: str) -> list[str]:

@@ -26,16 +26,16 @@ from turbopump.cli.options import (
     one_place,
 )
 from turbopump.cli.output import (
-    columns,
     duration_text,
-    front,
+    format_columns,
+    format_table,
     local_seconds,
     print_json,
     print_lines,
-    show,
-    table,
+    print_result,
+    shorten_text,
 )
-from turbopump.cli.run_command import ask
+from turbopump.cli.run_command import run_with_admin
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
 
 PROGRESS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<19}  {}"
-"""Layout of a queue's line of consumerProgress, for `output.table`."""
+"""Layout of a queue's line of consumerProgress, for `output.format_table`."""
 PROGRESS_CLIENTS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<20} {:<19}  {}"
 """Layout of a queue's line with its client (-s)."""
 GROUPS = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {:<11}  {}"
@@ -90,17 +90,17 @@ def consumer_progress(
     A time after >= is a lower bound: the message is older than the broker's start.
     """
     if group is None:
-        groups = ask(namesrv, lambda admin: admin.consumer_progress_all())
+        groups = run_with_admin(namesrv, lambda admin: admin.consumer_progress_all())
         if as_json:
             print_json({"groups": [line.to_json() for line in groups]})
         else:
             print_lines(_group_lines(groups))
         return
     wanted, shown = group, bool(with_clients)
-    found = ask(
+    found = run_with_admin(
         namesrv, lambda admin: admin.consumer_progress(wanted, topic=topic, with_clients=shown)
     )
-    show(found, as_json, _queue_lines(found, shown))
+    print_result(found, as_json, _queue_lines(found, shown))
 
 
 def _group_lines(groups: "list[GroupProgress]") -> list[str]:
@@ -108,7 +108,7 @@ def _group_lines(groups: "list[GroupProgress]") -> list[str]:
     head = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total", "#Behind"
     rows = (
         (
-            front(one.group, 64),
+            shorten_text(one.group, 64),
             one.count,
             one.version if one.count else "OFFLINE",
             one.consume_type,
@@ -119,7 +119,7 @@ def _group_lines(groups: "list[GroupProgress]") -> list[str]:
         )
         for one in groups
     )
-    return table(GROUPS, head, rows)
+    return format_table(GROUPS, head, rows)
 
 
 def _queue_lines(found: "ConsumerProgress", with_clients: bool) -> list[str]:
@@ -129,8 +129,8 @@ def _queue_lines(found: "ConsumerProgress", with_clients: bool) -> list[str]:
     head += ["#Diff", "#Inflight", "#LastTime", "#Behind"]
     rows = (
         [
-            front(queue.topic, 64),
-            front(queue.broker_name, 32),
+            shorten_text(queue.topic, 64),
+            shorten_text(queue.broker_name, 32),
             queue.queue_id,
             queue.broker_offset,
             queue.consumer_offset,
@@ -144,7 +144,7 @@ def _queue_lines(found: "ConsumerProgress", with_clients: bool) -> list[str]:
     )
     behind = duration_text(found.behind_ms, found.behind_known)
     return [
-        *table(PROGRESS_CLIENTS if with_clients else PROGRESS, head, rows),
+        *format_table(PROGRESS_CLIENTS if with_clients else PROGRESS, head, rows),
         "",
         f"Consume TPS: {found.consume_tps:.2f}",
         f"Consume Diff Total: {found.diff_total}",
@@ -214,7 +214,7 @@ def update_group(
     """Create a consumer group's configuration or change it."""
     one_place(broker, cluster)
     policy = None if retry_policy is None else _parse_retry_policy(retry_policy)
-    done = ask(
+    done = run_with_admin(
         namesrv,
         lambda admin: admin.update_subscription_group(
             group,
@@ -267,7 +267,7 @@ def set_consume_mode(
 ) -> None:
     """Set how a running group gets its messages and its queues; its members follow at once."""
     one_place(broker, cluster)
-    done = ask(
+    done = run_with_admin(
         namesrv,
         lambda admin: admin.set_consume_mode(
             group,
@@ -282,13 +282,13 @@ def set_consume_mode(
     )
     end = f"success. topic : {topic}, groupName : {group}"
     lines = [f"set consume mode to {address} {end}" for address in done.addresses]
-    show(done, as_json, lines)
+    print_result(done, as_json, lines)
 
 
 def _show_group(done: "UpdatedGroup", as_json: bool) -> None:
     lines = [f"create subscription group to {address} success." for address in done.addresses]
-    shown = ", ".join(columns("{}={}", key, value) for key, value in done.config.items())
-    show(done, as_json, [*lines, f"SubscriptionGroupConfig{{{shown}}}"])
+    shown = ", ".join(format_columns("{}={}", key, value) for key, value in done.config.items())
+    print_result(done, as_json, [*lines, f"SubscriptionGroupConfig{{{shown}}}"])
 
 
 def _parse_retry_policy(text: str) -> dict[str, Any]:
@@ -351,7 +351,7 @@ def reset_offset(
         raise UserError("one queue is named by its broker with -b and its number with -q")
     if broker is not None:
         check_address(broker)
-    done = ask(
+    done = run_with_admin(
         namesrv,
         lambda admin: admin.reset_offset_by_time(
             group,
@@ -367,13 +367,15 @@ def reset_offset(
         f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
         f"force[{force.value}], timestamp(string)[{when}], timestamp(long)[{timestamp_ms}]"
     )
-    show(done, as_json, [begun, *reset_lines(done)])
+    print_result(done, as_json, [begun, *reset_lines(done)])
 
 
 def reset_lines(done: "ResetOffsets") -> list[str]:
     """Format the offsets to which queues were reset as mqadmin prints them."""
-    rows = ((front(one.broker_name, 32), one.queue_id, one.queue_offset) for one in done.queues)
-    return table(RESET, ("#brokerName", "#queueId", "#offset"), rows)
+    rows = (
+        (shorten_text(one.broker_name, 32), one.queue_id, one.queue_offset) for one in done.queues
+    )
+    return format_table(RESET, ("#brokerName", "#queueId", "#offset"), rows)
 
 
 def _timestamp_ms(text: str) -> int:

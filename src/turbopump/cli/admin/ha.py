@@ -17,14 +17,14 @@ from turbopump.cli.options import (
     OneBroker,
     one_place,
 )
-from turbopump.cli.output import columns, local_time, show
-from turbopump.cli.run_command import ask, repeat
+from turbopump.cli.output import format_columns, local_time, print_result
+from turbopump.cli.run_command import repeat_call, run_with_admin
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import BrokerEpochs, HaStatus
 
 REPLICAS = "{:<32}  {:<16} {:>16} {:>16} {:>16} {:>16}"
-"""Layout of a replica's line, for `output.columns`."""
+"""Layout of a replica's line, for `output.format_columns`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -46,11 +46,13 @@ def ha_status(
     one_place(broker, cluster)
 
     def once() -> None:
-        for status in ask(namesrv, lambda admin: admin.ha_status(broker=broker, cluster=cluster)):
+        for status in run_with_admin(
+            namesrv, lambda admin: admin.ha_status(broker=broker, cluster=cluster)
+        ):
             lines = master_lines if status.is_master else replica_lines
-            show(status, as_json, lines(status))
+            print_result(status, as_json, lines(status))
 
-    repeat(interval, once)
+    repeat_call(interval, once)
 
 
 def master_lines(status: "HaStatus") -> list[str]:
@@ -61,7 +63,7 @@ def master_lines(status: "HaStatus") -> list[str]:
         f"#MasterCommitLogMaxOffset\t{status.log_end}",
         f"#SlaveNum\t{len(status.replicas)}",
         f"#InSyncSlaveNum\t{status.in_sync_replicas}",
-        columns(
+        format_columns(
             REPLICAS,
             "#SlaveAddr",
             "#SlaveAckOffset",
@@ -75,7 +77,7 @@ def master_lines(status: "HaStatus") -> list[str]:
         speed = f"{replica.bytes_per_second / 1024:.2f}"
         state = "OK" if replica.in_sync else "Fall Behind"
         row = (replica.address, replica.acked, replica.diff, speed, state, replica.next)
-        lines.append(columns(REPLICAS, *row))
+        lines.append(format_columns(REPLICAS, *row))
     return lines
 
 
@@ -109,12 +111,12 @@ def broker_epoch(
         raise UserError("give either a broker's name with -b or a cluster with -c")
 
     def once() -> None:
-        for found in ask(
+        for found in run_with_admin(
             namesrv, lambda admin: admin.broker_epochs(broker_name=broker_name, cluster=cluster)
         ):
-            show(found, as_json, epoch_lines(found))
+            print_result(found, as_json, epoch_lines(found))
 
-    repeat(interval, once)
+    repeat_call(interval, once)
 
 
 def epoch_lines(found: "BrokerEpochs") -> list[str]:

@@ -23,14 +23,14 @@ from turbopump.cli.options import (
     check_address,
     one_place,
 )
-from turbopump.cli.output import print_json, print_lines, show, table
-from turbopump.cli.run_command import ask
+from turbopump.cli.output import format_table, print_json, print_lines, print_result
+from turbopump.cli.run_command import run_with_admin
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.results import ClientConnection
 
 CLIENTS = "{:<36} {:<22} {:<10} {}"
-"""Layout of a client's line, for `output.table`."""
+"""Layout of a client's line, for `output.format_table`."""
 SUBSCRIPTIONS = "{:<20} {}"
 """Layout of a subscription's line."""
 MEMBERS = "{:<48}  {:<20} {}"
@@ -58,18 +58,18 @@ def consumer_connection(
     """List the members of a consumer group, and its subscriptions."""
     if broker is not None:
         check_address(broker)
-    found = ask(namesrv, lambda admin: admin.consumer_connection(group, broker=broker))
+    found = run_with_admin(namesrv, lambda admin: admin.consumer_connection(group, broker=broker))
     lines = [
         *_client_lines(found.clients),
         "",
         "Below is subscription:",
-        *table(SUBSCRIPTIONS, ("#Topic", "#SubExpression"), found.subscriptions.items()),
+        *format_table(SUBSCRIPTIONS, ("#Topic", "#SubExpression"), found.subscriptions.items()),
         "",
         f"ConsumeType: {found.consume_type}",
         f"MessageModel: {found.message_model}",
         f"ConsumeFromWhere: {found.consume_from_where}",
     ]
-    show(found, as_json, lines)
+    print_result(found, as_json, lines)
 
 
 def producer_connection(
@@ -79,13 +79,13 @@ def producer_connection(
     as_json: Json = False,
 ) -> None:
     """List the members of a producer group that are connected to the brokers of a topic."""
-    found = ask(namesrv, lambda admin: admin.producer_connection(group, topic))
-    show(found, as_json, _client_lines(found.clients))
+    found = run_with_admin(namesrv, lambda admin: admin.producer_connection(group, topic))
+    print_result(found, as_json, _client_lines(found.clients))
 
 
 def _client_lines(found: "list[ClientConnection]") -> list[str]:
     rows = ((one.client_id, one.address, one.language, one.version) for one in found)
-    return table(CLIENTS, ("#ClientId", "#ClientAddr", "#Language", "#Version"), rows)
+    return format_table(CLIENTS, ("#ClientId", "#ClientAddr", "#Language", "#Version"), rows)
 
 
 def consumer_status(
@@ -98,7 +98,7 @@ def consumer_status(
     as_json: Json = False,
 ) -> None:
     """Show the queues of each member of a group; with -i the whole report of that member."""
-    found = ask(namesrv, lambda admin: admin.consumer_status(group, client_id=client_id))
+    found = run_with_admin(namesrv, lambda admin: admin.consumer_status(group, client_id=client_id))
     if as_json:
         for member in found:
             print_json(member.to_json())
@@ -112,7 +112,7 @@ def consumer_status(
         for member in found
         for queue in member.queues or [member.error or "no queue"]
     )
-    print_lines(table(MEMBERS, ("#ClientId", "#Version", "#Topic, broker, queue"), rows))
+    print_lines(format_table(MEMBERS, ("#ClientId", "#Version", "#Topic, broker, queue"), rows))
 
 
 def delete_group(
@@ -132,7 +132,7 @@ def delete_group(
 ) -> None:
     """Delete a consumer group's configuration."""
     one_place(broker, cluster)
-    done = ask(
+    done = run_with_admin(
         namesrv,
         lambda admin: admin.delete_subscription_group(
             group, broker=broker, cluster=cluster, clean_offset=bool(clean_offset)
@@ -156,10 +156,10 @@ def skip_accumulated(
     as_json: Json = False,
 ) -> None:
     """Set a group's offsets to the end of each queue: it skips the waiting messages."""
-    done = ask(
+    done = run_with_admin(
         namesrv, lambda admin: admin.reset_offset_by_time(group, topic, -1, force=bool(force))
     )
-    show(done, as_json, reset_lines(done))
+    print_result(done, as_json, reset_lines(done))
 
 
 def clone_offset(
@@ -174,7 +174,7 @@ def clone_offset(
     as_json: Json = False,
 ) -> None:
     """Copy one group's offsets in a topic to another group."""
-    done = ask(
+    done = run_with_admin(
         namesrv,
         lambda admin: admin.clone_group_offset(source, target, topic, offline=bool(offline)),
     )

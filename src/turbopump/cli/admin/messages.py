@@ -19,8 +19,15 @@ from turbopump.cli.options import (
     Namesrv,
     Topic,
 )
-from turbopump.cli.output import java_text, local_time, print_json, print_lines, show, table
-from turbopump.cli.run_command import ask
+from turbopump.cli.output import (
+    format_table,
+    java_text,
+    local_time,
+    print_json,
+    print_lines,
+    print_result,
+)
+from turbopump.cli.run_command import run_with_admin
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
     from turbopump.net.client.messages import ReceivedMessage
 
 FOUND = "{:<50} {:>4} {:>40}"
-"""Layout of a line of queryMsgByKey, for `output.table`."""
+"""Layout of a line of queryMsgByKey, for `output.format_table`."""
 STEP = "{:<14} {:<20} {:<22} {:<23} {:>9} {}"
 """Layout of a line of queryMsgTrace."""
 Begin = Annotated[
@@ -76,7 +83,7 @@ def by_id(
     async def each(admin: "Admin") -> "list[FoundMessage]":
         return [await admin.query_message_by_id(topic, one) for one in wanted]
 
-    for found in ask(namesrv, each):
+    for found in run_with_admin(namesrv, each):
         _print_found(found, as_json, body_folder, body_format)
 
 
@@ -88,7 +95,9 @@ def by_unique_key(
     as_json: Json = False,
 ) -> None:
     """Show a message by the id that its client assigned."""
-    found = ask(namesrv, lambda admin: admin.query_message_by_unique_key(topic, message_id))
+    found = run_with_admin(
+        namesrv, lambda admin: admin.query_message_by_unique_key(topic, message_id)
+    )
     _print_found(found, as_json, body_folder, None)
 
 
@@ -105,14 +114,14 @@ def by_key(
     as_json: Json = False,
 ) -> None:
     """List the messages of a topic that have a key."""
-    found = ask(
+    found = run_with_admin(
         namesrv,
         lambda admin: admin.query_message_by_key(
             topic, key, begin_ms=begin_ms, end_ms=end_ms, max_count=max_count
         ),
     )
     rows = ((one.message_id, one.queue_id, one.queue_offset) for one in found.messages)
-    show(found, as_json, table(FOUND, ("#Message ID", "#QID", "#Offset"), rows))
+    print_result(found, as_json, format_table(FOUND, ("#Message ID", "#QID", "#Offset"), rows))
 
 
 def trace(
@@ -133,7 +142,7 @@ def trace(
 ) -> None:
     """Show the clients' traces of a message: its send, each delivery, the end of its
     transaction."""
-    found = ask(
+    found = run_with_admin(
         namesrv,
         lambda admin: admin.query_message_trace(
             message_id,
@@ -144,7 +153,7 @@ def trace(
         ),
     )
     heads = ("#Type", "#Group", "#ClientHost", "#Time", "#CostTime", "#Status")
-    show(found, as_json, table(STEP, heads, map(_trace_row, found.records)))
+    print_result(found, as_json, format_table(STEP, heads, map(_trace_row, found.records)))
 
 
 def _trace_row(record: "TraceRecord") -> tuple[object, ...]:

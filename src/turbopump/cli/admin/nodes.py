@@ -17,8 +17,8 @@ import typer
 from turbopump.cli.admin.brokers import WholeCluster
 from turbopump.cli.admin.controller import config_lines
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, OneBroker, Topic, one_place
-from turbopump.cli.output import front, print_json, print_lines, show, table
-from turbopump.cli.run_command import ask
+from turbopump.cli.output import format_table, print_json, print_lines, print_result, shorten_text
+from turbopump.cli.run_command import run_with_admin
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STATS = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}"
-"""Layout of a line of statsAll, for `output.table`."""
+"""Layout of a line of statsAll, for `output.format_table`."""
 
 Key = Annotated[str, typer.Option("-k", "--key", metavar="KEY", help="The property.")]
 Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its new value.")]
@@ -73,26 +73,30 @@ def update_broker_config(
     done = _ask_at(
         namesrv, broker, cluster, lambda admin: partial(admin.update_broker_config, key, value)
     )
-    show(done, as_json, [f"update broker config success, {each}" for each in done.addresses])
+    print_result(
+        done, as_json, [f"update broker config success, {each}" for each in done.addresses]
+    )
 
 
 def namesrv_config(namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
     """Print the properties of each name server."""
-    _show_properties(ask(namesrv, lambda admin: admin.namesrv_config()), as_json)
+    _show_properties(run_with_admin(namesrv, lambda admin: admin.namesrv_config()), as_json)
 
 
 def update_namesrv_config(
     key: Key, value: Value, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False
 ) -> None:
     """Change one property of each name server while it runs."""
-    done = ask(namesrv, lambda admin: admin.update_namesrv_config(key, value))
+    done = run_with_admin(namesrv, lambda admin: admin.update_namesrv_config(key, value))
     where = ", ".join(done.addresses)
-    show(done, as_json, [f"update name server config success![{where}]", f"{key} : {value}"])
+    print_result(
+        done, as_json, [f"update name server config success![{where}]", f"{key} : {value}"]
+    )
 
 
 def _show_properties(found: "list[NodeProperties]", as_json: bool) -> None:
     for node in found:
-        show(node, as_json, config_lines(node))
+        print_result(node, as_json, config_lines(node))
 
 
 def _ask_at(
@@ -103,14 +107,14 @@ def _ask_at(
 ) -> T:
     """Run a command at one broker, or at every broker of a cluster, and return its result."""
     one_place(broker, cluster)
-    return ask(namesrv, lambda admin: command(admin)(broker=broker, cluster=cluster))
+    return run_with_admin(namesrv, lambda admin: command(admin)(broker=broker, cluster=cluster))
 
 
 def wipe_write_perm(
     broker_name: BrokerName, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False
 ) -> None:
     """Stop clients from sending to a broker, before it is stopped; they can still read from it."""
-    done = ask(namesrv, lambda admin: admin.wipe_write_perm(broker_name))
+    done = run_with_admin(namesrv, lambda admin: admin.wipe_write_perm(broker_name))
     _show_perm("wipe", done, as_json)
 
 
@@ -118,7 +122,7 @@ def add_write_perm(
     broker_name: BrokerName, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False
 ) -> None:
     """Let clients send to a broker again after wipeWritePerm."""
-    done = ask(namesrv, lambda admin: admin.add_write_perm(broker_name))
+    done = run_with_admin(namesrv, lambda admin: admin.add_write_perm(broker_name))
     _show_perm("add", done, as_json)
 
 
@@ -128,7 +132,7 @@ def _show_perm(verb: str, done: "WritePerm", as_json: bool) -> None:
         f"{verb} write perm of broker[{done.broker_name}] in name server[{address}] OK, {count}"
         for address, count in done.topics.items()
     ]
-    show(done, as_json, lines)
+    print_result(done, as_json, lines)
 
 
 def clean_unused_topics(
@@ -163,7 +167,7 @@ def _print_success(addresses: list[str], as_json: bool) -> None:
 
 def topic_clusters(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
     """List the clusters that have a topic."""
-    found = ask(namesrv, lambda admin: admin.topic_clusters(topic))
+    found = run_with_admin(namesrv, lambda admin: admin.topic_clusters(topic))
     if as_json:
         print_json({"topic": topic, "clusters": found})
     else:
@@ -181,7 +185,7 @@ def stats_all(
     as_json: Json = False,
 ) -> None:
     """Show each topic with its groups: unconsumed messages, messages per second and in 24 hours."""
-    found = ask(namesrv, lambda admin: admin.stats_all(topic))
+    found = run_with_admin(namesrv, lambda admin: admin.stats_all(topic))
     if active:
         found = [line for line in found if line.in_24_hours or line.out_24_hours]
     if as_json:
@@ -190,8 +194,8 @@ def stats_all(
     head = "#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS"
     rows = (
         (
-            front(line.topic, 64),
-            front(line.group, 64),
+            shorten_text(line.topic, 64),
+            shorten_text(line.group, 64),
             line.behind if line.group else "NO_CONSUMER",
             f"{line.in_tps:.2f}",
             f"{line.out_tps:.2f}",
@@ -200,4 +204,4 @@ def stats_all(
         )
         for line in found
     )
-    print_lines(table(STATS, (*head, "#InMsg24Hour", "#OutMsg24Hour"), rows))
+    print_lines(format_table(STATS, (*head, "#InMsg24Hour", "#OutMsg24Hour"), rows))

@@ -22,7 +22,7 @@ from turbopump.cli.options import (
     Topic,
 )
 from turbopump.cli.output import print_json, print_lines
-from turbopump.cli.run_command import ask
+from turbopump.cli.run_command import run_with_admin
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin
@@ -75,7 +75,7 @@ def print_messages(
             body = f" BODY: {text_of(message.body, charset)}" if with_body else ""
             print_lines([f"MSGID: {message.message_id} {where}{body}"], flush=True)
 
-    ask(namesrv, each)
+    run_with_admin(namesrv, each)
 
 
 def by_offset(
@@ -97,7 +97,9 @@ def by_offset(
     as_json: Json = False,
 ) -> None:
     """Show the message at an offset of a queue."""
-    found = ask(namesrv, lambda admin: admin.message_at(topic, broker_name, queue_id, queue_offset))
+    found = run_with_admin(
+        namesrv, lambda admin: admin.message_at(topic, broker_name, queue_id, queue_offset)
+    )
     if as_json:
         print_json(found.to_json())
     else:
@@ -127,6 +129,6 @@ def resend_dead_letters(
                 print_lines([f"{one.message_id} of {one.topic} to {one.retry_topic}"], flush=True)
         return sent
 
-    sent = ask(namesrv, each)
+    sent = run_with_admin(namesrv, each)
     if not as_json:
         print_lines([f"{sent} dead letters of group {group} were sent again."])

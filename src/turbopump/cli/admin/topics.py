@@ -19,11 +19,19 @@ from turbopump.cli.options import (
     Topic,
     one_place,
 )
-from turbopump.cli.output import columns, front, local_time, print_json, print_lines, show, table
-from turbopump.cli.run_command import ask
+from turbopump.cli.output import (
+    format_columns,
+    format_table,
+    local_time,
+    print_json,
+    print_lines,
+    print_result,
+    shorten_text,
+)
+from turbopump.cli.run_command import run_with_admin
 
 TOPICS = "{:<20}  {:<64}  {:<64}"
-"""Layout of a line of topicList, for `output.table`."""
+"""Layout of a line of topicList, for `output.format_table`."""
 ROUTE = "{:<45} {:<32} {:<50} {:<10} {:<11} {:<5}"
 """Layout of a line of topicRoute."""
 STATUS = "{:<32}  {:<4}  {:<20}  {:<20}    {}"
@@ -47,18 +55,18 @@ def topic_list(
     as_json: Json = False,
 ) -> None:
     """List every topic of the name server."""
-    found = ask(namesrv, lambda admin: admin.topic_list(with_clusters=with_clusters))
+    found = run_with_admin(namesrv, lambda admin: admin.topic_list(with_clusters=with_clusters))
     if as_json:
         print_json(found.to_json())
     elif not with_clusters:
         print_lines([line.topic for line in found.topics])
     else:
         rows = (
-            (front(line.cluster, 20), front(line.topic, 64), front(group, 64))
+            (shorten_text(line.cluster, 20), shorten_text(line.topic, 64), shorten_text(group, 64))
             for line in found.topics
             for group in line.consumer_groups or [""]
         )
-        print_lines(table(TOPICS, ("#Cluster Name", "#Topic", "#Consumer Group"), rows))
+        print_lines(format_table(TOPICS, ("#Cluster Name", "#Topic", "#Consumer Group"), rows))
 
 
 def topic_route(
@@ -70,7 +78,7 @@ def topic_route(
     """Show the brokers and queues of a topic: RocketMQ's route, as JSON unless -l."""
     import json
 
-    found = ask(namesrv, lambda admin: admin.topic_route(topic))
+    found = run_with_admin(namesrv, lambda admin: admin.topic_route(topic))
     if as_json:
         print_json(found.to_json())
     elif as_list:
@@ -98,17 +106,17 @@ def _route_lines(route: dict[str, Any]) -> list[str]:
         rows.append((broker.cluster, queue.broker_name, f"{{{addresses}}}", *counts))
     reads = sum(queue.read_queue_nums for queue in queues)
     writes = sum(queue.write_queue_nums for queue in queues)
-    total = columns(ROUTE, "Total:", len(queues), "", reads, writes, "")
-    return [*table(ROUTE, head, rows), "-" * 158, total]
+    total = format_columns(ROUTE, "Total:", len(queues), "", reads, writes, "")
+    return [*format_table(ROUTE, head, rows), "-" * 158, total]
 
 
 def topic_status(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
     """Show the offsets of every queue of a topic."""
-    found = ask(namesrv, lambda admin: admin.topic_status(topic))
+    found = run_with_admin(namesrv, lambda admin: admin.topic_status(topic))
     head = "#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"
     rows = (
         (
-            front(queue.broker_name, 32),
+            shorten_text(queue.broker_name, 32),
             queue.queue_id,
             queue.min_queue_offset,
             queue.max_queue_offset,
@@ -116,7 +124,9 @@ def topic_status(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json
         )
         for queue in found.queues
     )
-    show(found, as_json, [*table(STATUS, head, rows), "", f"Topic Put TPS: {found.put_tps}"])
+    print_result(
+        found, as_json, [*format_table(STATUS, head, rows), "", f"Topic Put TPS: {found.put_tps}"]
+    )
 
 
 def update_topic(
@@ -160,7 +170,7 @@ def update_topic(
 ) -> None:
     """Create a topic or change it."""
     one_place(broker, cluster)
-    done = ask(
+    done = run_with_admin(
         namesrv,
         lambda admin: admin.update_topic(
             topic,
@@ -184,8 +194,8 @@ def update_topic(
         "order": done.order,
         "attributes": done.attributes,
     }
-    shown = ", ".join(columns("{}={}", key, value) for key, value in config.items())
-    show(done, as_json, [*lines, f"TopicConfig [{shown}]"])
+    shown = ", ".join(format_columns("{}={}", key, value) for key, value in config.items())
+    print_result(done, as_json, [*lines, f"TopicConfig [{shown}]"])
 
 
 def _perm_text(perm: int) -> str:
@@ -206,9 +216,9 @@ def delete_topic(
     as_json: Json = False,
 ) -> None:
     """Delete a topic from every broker of a cluster and from the name servers."""
-    done = ask(namesrv, lambda admin: admin.delete_topic(topic, cluster))
+    done = run_with_admin(namesrv, lambda admin: admin.delete_topic(topic, cluster))
     lines = [
         f"delete topic [{topic}] from cluster [{cluster}] success.",
         f"delete topic [{topic}] from NameServer success.",
     ]
-    show(done, as_json, lines)
+    print_result(done, as_json, lines)

@@ -66,7 +66,7 @@ def producer(
     from turbopump.cli.bench.plan import Plan
 
     _refuse_unsupported(trace_enable, acl_enable)
-    shape = _shape(
+    shape = _message_shape(
         encoding,
         no_unique_key,
         size=size,
@@ -122,10 +122,10 @@ def consumer(
         split_addresses(namesrv),
         topic,
         topics,
-        shape=_shape(encoding, True),
+        shape=_message_shape(encoding, True),
         pull_connections=threads,
         pull_size=pull_size,
-        group=f"{group}_{_suffix()}" if suffix else group,
+        group=f"{group}_{_group_suffix()}" if suffix else group,
         from_end=begin is options.BenchBegin.LAST,
         follow=follow or begin is options.BenchBegin.LAST,
         check_crc=check_crc,
@@ -167,7 +167,7 @@ def mixed(
         topic,
         topics,
         queues,
-        _shape(encoding, False, size=size, batch=batch),
+        _message_shape(encoding, False, size=size, batch=batch),
         send_connections=threads,
         in_flight=in_flight or 1,
         rate=rate,
@@ -183,7 +183,7 @@ def mixed(
     _run(_with_file(plan, workload), plot, as_json)
 
 
-def _shape(encoding: options.HeaderEncoding, no_unique_key: bool, **fields: Any) -> "Shape":
+def _message_shape(encoding: options.HeaderEncoding, no_unique_key: bool, **fields: Any) -> "Shape":
     """The form of a load's messages, with new UNIQ_KEYs unless `no_unique_key`."""
     from turbopump.cli.bench.frames import Shape
     from turbopump.cli.bench.run import unique_prefix
@@ -201,7 +201,7 @@ def _refuse_unsupported(trace_enable: Switch, acl_enable: Switch) -> None:
         raise UserError("-a true needs the credentials that sign: --access-key or --credentials")
 
 
-def _suffix() -> int:
+def _group_suffix() -> int:
     """Suffix of the group as in RocketMQ: the last two digits of the milliseconds."""
     from turbopump.net.client.options import wall_clock_ms
 
@@ -218,7 +218,7 @@ def _with_file(plan: "Plan", path: Path | None) -> "Plan":
     if workload.ignored:
         names = ", ".join(workload.ignored)
         print(f"turbopump: {path}: these keys are ignored: {names}", file=sys.stderr)
-    body = workload.body()
+    body = workload.read_body()
     shape = replace(plan.shape, **workload.shape_fields())
     if body is not None:
         shape = replace(shape, size=len(body))
@@ -240,7 +240,7 @@ def _with_corpus(plan: "Plan", path: Path | None) -> "Plan":
 
 def _run(plan: "Plan", picture: Path | None, as_json: bool) -> None:
     """Run the plan, show its progress, print the report."""
-    from turbopump.cli.bench.report import plot
+    from turbopump.cli.bench.report import draw_plot
     from turbopump.cli.bench.run import run_load
 
     if picture is not None:
@@ -252,8 +252,8 @@ def _run(plan: "Plan", picture: Path | None, as_json: bool) -> None:
     else:
         print_lines(report.lines())
     if picture is not None:
-        plot(report, picture)
-    report.check()
+        draw_plot(report, picture)
+    report.check_measured()
 
 
 def _check_picture(path: Path) -> None:
@@ -281,12 +281,12 @@ class _Progress:
         self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
         self._live.start()
         self._before = (0.0, 0, 0)
-        return self._show
+        return self._print_progress
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def _show(self, load: "Load") -> None:
+    def _print_progress(self, load: "Load") -> None:
         seconds, sent, read, errors = load.progress()
         before_s, before_sent, before_read = self._before
         passed = max(seconds - before_s, 1e-3)

@@ -52,7 +52,7 @@ def open_corpus(path: Path) -> Corpus:
     files = _parquet_files(path)
     if not files:
         raise UserError(f"{path} is neither an mmap-ninja dataset nor Parquet")
-    return _checked_corpus(path, *_unpack(files))
+    return _checked_corpus(path, *_map_bodies(files))
 
 
 def _checked_corpus(path: Path, data: memoryview, starts: memoryview, ends: memoryview) -> Corpus:
@@ -103,7 +103,7 @@ def _parquet_files(path: Path) -> list[Path]:
     return [path] if path.suffix == ".parquet" and path.is_file() else []
 
 
-def _unpack(files: list[Path]) -> tuple[memoryview, memoryview, memoryview]:
+def _map_bodies(files: list[Path]) -> tuple[memoryview, memoryview, memoryview]:
     """Copy the bodies of Parquet files into a temporary file, and map it: (data, starts, ends)."""
     places = array("q", [0])
     with tempfile.TemporaryFile(prefix="turbopump-replay-") as data, tempfile.TemporaryFile() as at:
@@ -149,7 +149,7 @@ def _read_parquet(files: list[Path]) -> Iterator[list[Any]]:
                     raise UserError(f"{path} has a column {COLUMN} of {kind}, not of bytes")
                 for batch in file.iter_batches(BATCH_ROWS, columns=[COLUMN]):
                     yield [
-                        memoryview(value.as_buffer()) for value in batch.column(0) if value.is_valid
+                        memoryview(value.as_buffer()) for value in batch.column(0) if value.valid
                     ]
         except pa.ArrowInvalid as error:
             raise UserError(f"{path} is no Parquet: {error}") from None

@@ -100,14 +100,16 @@ class Templates:
                 Parts(serial=OTHER_SERIAL),
                 Parts(queue_offset=1),
             )
-            opaque, born, keys, unique, offset = (difference(frame, make(it)) for it in others)
+            opaque, born, keys, unique, offset = (
+                first_difference(frame, make(it)) for it in others
+            )
             found = self._positions[kind] = (opaque, born, keys, unique, offset)
         self.rows.append((len(self.texts), len(frame), *found, int(codec)))
         self.texts += frame
         return len(self.rows) - 1
 
 
-def difference(frame: bytes, other: bytes) -> int:
+def first_difference(frame: bytes, other: bytes) -> int:
     """Return the position of the first difference of two frames of equal length; 0 if they are
     equal."""
     assert len(frame) == len(other), "a part must not change its width"
@@ -122,7 +124,7 @@ def random_body(size: int, seed: int = 1) -> bytes:
     return "".join(random.Random(seed).choices(letters, k=size)).encode()
 
 
-def padding(size: int) -> dict[str, str]:
+def padding_properties(size: int) -> dict[str, str]:
     """Return user properties of more than `size` bytes together, named and filled as in RocketMQ's
     benchmark; {} for 0."""
     made: dict[str, str] = {}
@@ -136,7 +138,7 @@ def padding(size: int) -> dict[str, str]:
     return made
 
 
-def _properties(shape: Shape, parts: Parts, tag: int) -> dict[str, str]:
+def _message_properties(shape: Shape, parts: Parts, tag: int) -> dict[str, str]:
     """The properties of a load's message with these variable parts and tag number."""
     values: dict[str, str] = {}
     if shape.keys:
@@ -148,7 +150,7 @@ def _properties(shape: Shape, parts: Parts, tag: int) -> dict[str, str]:
         values[DELAY] = str(shape.delay_level)
     if shape.tag_count:
         values[TAGS] = f"tag{tag}"
-    return {**values, **padding(shape.property_size)}
+    return {**values, **padding_properties(shape.property_size)}
 
 
 def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
@@ -156,10 +158,10 @@ def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
     first UNIQ_KEY's serial or 0, bytes from one message to the next)."""
 
     def element(parts: Parts) -> bytes:
-        return encode_batch([(0, content, encode_properties(_properties(shape, parts, 0)))])
+        return encode_batch([(0, content, encode_properties(_message_properties(shape, parts, 0)))])
 
     one = element(Parts())
-    return one * shape.batch, difference(one, element(Parts(serial=OTHER_SERIAL))), len(one)
+    return one * shape.batch, first_difference(one, element(Parts(serial=OTHER_SERIAL))), len(one)
 
 
 def empty_element(shape: Shape) -> tuple[bytes, int]:
@@ -201,7 +203,7 @@ def add_send(
     code = RequestCode.SEND_BATCH_MESSAGE if shape.batch > 1 else RequestCode.SEND_MESSAGE_V2
     assert signing is None or not shape.unique_prefix, "a signed message cannot change"
 
-    def make(parts: Parts) -> bytes:
+    def encode_send(parts: Parts) -> bytes:
         if signing is not None:
             seconds = str(signing.born_ms // 1_000)
             parts = Parts(parts.opaque, born_ms=signing.born_ms, seconds=seconds)
@@ -214,7 +216,7 @@ def add_send(
             sys_flag=0,
             born_timestamp=parts.born_ms,
             flag=0,
-            properties=encode_properties(_properties(shape, parts, tag)).decode(),
+            properties=encode_properties(_message_properties(shape, parts, tag)).decode(),
             reconsume_times=0,
             unit_mode=False,
             batch=shape.batch > 1,
@@ -227,7 +229,7 @@ def add_send(
         return (len(frame) - LENGTH_SIZE + body).to_bytes(LENGTH_SIZE, "big") + frame[LENGTH_SIZE:]
 
     widths = (queue.topic, queue.broker_name, str(queue.queue_id), str(tag))
-    return templates.add(shape.codec, ("send", *map(len, widths)), make)
+    return templates.add(shape.codec, ("send", *map(len, widths)), encode_send)
 
 
 def add_pull(
@@ -236,7 +238,7 @@ def add_pull(
     """Add the frame of a pull of at most `count` messages, and return its row number; with `follow`
     the broker may hold it until messages arrive."""
 
-    def make(parts: Parts) -> bytes:
+    def encode_pull(parts: Parts) -> bytes:
         header = PullMessageRequest(
             consumer_group=group,
             topic=queue.topic,
@@ -254,7 +256,7 @@ def add_pull(
         return _encode_frame(new_request(RequestCode.PULL_MESSAGE, header), codec, parts)
 
     widths = (queue.topic, queue.broker_name, str(queue.queue_id))
-    return templates.add(codec, ("pull", *map(len, widths)), make)
+    return templates.add(codec, ("pull", *map(len, widths)), encode_pull)
 
 
 def _encode_frame(command: Command, codec: Codec, parts: Parts) -> bytes:

@@ -76,7 +76,7 @@ class Plan:
             return [self.topic]
         return [f"{self.topic}-{number}" for number in range(self.topics)]
 
-    def check(self) -> "Plan":
+    def check_possible(self) -> "Plan":
         """Return this plan unchanged; raises UserError for an impossible plan."""
         from turbopump.net.client.errors import InvalidArgument
 
@@ -105,7 +105,7 @@ class Plan:
             raise UserError(f"{self.in_flight} requests in flight are not from 1 to {WINDOW_MAX}")
         return self
 
-    def describe(self) -> dict[str, Any]:
+    def describe_as_json(self) -> dict[str, Any]:
         """Return the plan as repeated in the JSON result."""
         shape = self.shape
         return {

@@ -213,7 +213,7 @@ class LoadReport:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON result: flat for one kind, with a member for each (NAMES) if both ran."""
         common = {
-            "workload": self.plan.describe(),
+            "workload": self.plan.describe_as_json(),
             "connections": self.connections,
             "connections_lost": self.connections_lost,
             "unsent": self.unsent,
@@ -236,7 +236,7 @@ class LoadReport:
         cpu = self.generator_cpu_s
         return [*shown, f"load generator: {cpu:.2f} s of CPU, {self.connections} connections"]
 
-    def check(self) -> None:
+    def check_measured(self) -> None:
         """Raise CommandFailed if the load did not measure the plan."""
         counted = sum(section.all_messages for section in self.sections.values())
         lost = f"{self.connections_lost} of {self.connections} connections"
@@ -253,7 +253,7 @@ class LoadReport:
             raise CommandFailed("the last messages were not answered or not delivered in time")
 
 
-def plot(report: LoadReport, path: Path) -> None:
+def draw_plot(report: LoadReport, path: Path) -> None:
     """Draw throughput and latency over time, and the percentiles, into a PNG file, which is
     replaced. Raises UserError without matplotlib, OSError."""
     try:

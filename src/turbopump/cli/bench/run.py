@@ -19,7 +19,7 @@ from dataclasses import replace
 from turbopump.cli.bench import frames as frames
 from turbopump.cli.bench.plan import DURATION_S, SECONDS_MAX, TEMPLATES_MAX, Plan
 from turbopump.cli.bench.report import LoadReport, Outage, Section
-from turbopump.cli.bench.setup import Place, Survey, survey
+from turbopump.cli.bench.setup import Place, TopicPlaces, query_places
 from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.cli.load.failover import LOOK_S, Links
 from turbopump.cli.run_command import client_options, failing_clearly, run
@@ -43,13 +43,13 @@ Watch = Callable[[Load], None]
 def unique_prefix() -> str:
     """Return new first 20 hex digits for this process's UNIQ_KEYs, in RocketMQ's form."""
     address = socket.inet_aton("127.0.0.1")
-    made = UniqueIds(address, os.getpid(), secrets.randbits(32), lambda: 0).next()
+    made = UniqueIds(address, os.getpid(), secrets.randbits(32), lambda: 0).next_id()
     return made[: -len(frames.SERIAL)]
 
 
 def run_load(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     """Run a load to its end, block meanwhile, and return its report, also of a failed load (see
-    LoadReport.check). `watch` is called every WATCH_S in this thread.
+    LoadReport.check_measured). `watch` is called every WATCH_S in this thread.
 
     A plan without credentials takes those of the running command or of the environment. Raises
     UserError for an impossible plan or with TLS, CommandFailed if no node responds. Ctrl-C ends a
@@ -58,16 +58,16 @@ def run_load(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     options = client_options()
     if options.tls:
         raise UserError("the load generator does not speak TLS: unset TURBOPUMP_TLS")
-    plan = _signed(plan, options.credentials).check()
+    plan = _signed(plan, options.credentials).check_possible()
     options = replace(options, credentials=plan.credentials)
-    found = run(failing_clearly(survey(plan, options)))
+    found = run(failing_clearly(query_places(plan, options)))
     links = Links(plan.namesrv, options)
     with closing(links), select.epoll() as epoll:
-        load = _prepare(plan, found, links)
+        load = _build_load(plan, found, links)
         thread = _Runner(load, epoll.fileno())
         with _stop_on_interrupt(load):
             thread.start()
-            _wait(thread, load, watch, links)
+            _wait_for_end(thread, load, watch, links)
         return _make_report(plan, load, thread, len(links))
 
 
@@ -116,7 +116,7 @@ def _stop_on_interrupt(load: Load) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
+def _wait_for_end(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
     """Wait until the load has ended.
 
     Not by `join`: an interrupted join marks the thread as dead (CPython 3.11).
@@ -124,7 +124,7 @@ def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
     shown_s = time.monotonic()
     try:
         while not thread.finished.wait(LOOK_S):
-            links.look_after(load)
+            links.maintain_connections(load)
             if time.monotonic() - shown_s >= WATCH_S:
                 shown_s = time.monotonic()
                 watch(load)
@@ -133,15 +133,15 @@ def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
         thread.finished.wait()
 
 
-def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
+def _build_load(plan: Plan, found: TopicPlaces, links: Links) -> Load:
     """Connect to the brokers and build the native load of a plan."""
     shape = plan.shape
     body, unique_at, stride = _request_body(plan)
     made = frames.Templates()
     sign = signer_of(plan.credentials)
     signing = None if sign is None else frames.Signing(sign, body, wall_clock_ms())
-    senders = _senders(plan, found.sends, made, len(body), signing)
-    pulls, pullers = _pullers(plan, found.pulls, made)
+    senders = _list_senders(plan, found.sends, made, len(body), signing)
+    pulls, pullers = _list_pullers(plan, found.pulls, made)
     load = Load(
         bytes(made.texts),
         made.rows,
@@ -163,10 +163,10 @@ def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
     elif shape.batch > 1:
         load.set_batch(shape.batch, unique_at, stride)
     for place, first, count, begin in senders:
-        connected = _connect(links, place, True)
+        connected = _connect_to(links, place, True)
         load.add_sender(connected, plan.in_flight, first, count, begin)
     for place, queues in pullers:
-        load.add_puller(_connect(links, place, False), queues)
+        load.add_puller(_connect_to(links, place, False), queues)
     ends = plan.messages or plan.duration_s or (not senders and not plan.follow)
     load.set_limits(
         interval_ns=max(round(1e9 * shape.batch / plan.rate), 1) if plan.rate else 0,
@@ -192,7 +192,7 @@ def _request_body(plan: Plan) -> tuple[bytes, int, int]:
     return frames.batch_body(plan.shape, content) if plan.shape.batch > 1 else (content, 0, 0)
 
 
-def _senders(
+def _list_senders(
     plan: Plan,
     places: list[Place],
     made: frames.Templates,
@@ -227,7 +227,7 @@ Queues = list[tuple[int, int, int]]
 """A puller's queues: (row of the template, next queue offset, end as a queue offset)."""
 
 
-def _pullers(
+def _list_pullers(
     plan: Plan, places: list[Place], made: frames.Templates
 ) -> tuple[int, list[tuple[Place, Queues]]]:
     """The number of queues, and the pullers: (a queue of the broker, [(template, next, end)])."""
@@ -252,10 +252,10 @@ def _pullers(
     return sum(map(len, by_address.values())), pullers
 
 
-def _connect(links: Links, place: Place, is_sender: bool) -> int:
+def _connect_to(links: Links, place: Place, is_sender: bool) -> int:
     """Connect to the broker of a queue; returns the file descriptor."""
     queue = place.queue
-    return links.connect(queue.broker_name, queue.topic, is_sender, place.address)
+    return links.open_connection(queue.broker_name, queue.topic, is_sender, place.address)
 
 
 def _make_report(plan: Plan, load: Load, thread: _Runner, connections: int) -> LoadReport:

@@ -35,7 +35,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Survey:
+class TopicPlaces:
     """The queues for senders and for pullers, in the order of the topics; empty without such
     connections."""
 
@@ -43,7 +43,7 @@ class Survey:
     pulls: list[Place]
 
 
-async def survey(plan: Plan, options: ClientOptions) -> Survey:
+async def query_places(plan: Plan, options: ClientOptions) -> TopicPlaces:
     """Query the cluster for the topics of a plan; a missing topic is created at all masters if the
     plan sends. Raises clients' errors, and CommandFailed if no queue can be used."""
     instance = ClientInstance(plan.namesrv, options)
@@ -51,14 +51,14 @@ async def survey(plan: Plan, options: ClientOptions) -> Survey:
     try:
         async with Admin(plan.namesrv, client_options=options) as admin:
             asking = _TopicQueries(plan, instance, admin)
-            places = [await asking.topic(name) for name in plan.topic_names()[:1]]
+            places = [await asking.query_topic(name) for name in plan.topic_names()[:1]]
             names = plan.topic_names()[1:]
             for at in range(0, len(names), TOPICS_AT_ONCE):
                 some = names[at : at + TOPICS_AT_ONCE]
-                places += await asyncio.gather(*map(asking.topic, some))
+                places += await asyncio.gather(*map(asking.query_topic, some))
     finally:
         await instance.release()
-    return Survey(
+    return TopicPlaces(
         [place for sends, _ in places for place in sends],
         [place for _, pulls in places for place in pulls],
     )
@@ -73,7 +73,7 @@ class _TopicQueries:
         self._admin = admin
         self._clusters: list[str] = []
 
-    async def topic(self, name: str) -> tuple[list[Place], list[Place]]:
+    async def query_topic(self, name: str) -> tuple[list[Place], list[Place]]:
         """The queues of a topic for senders, and the queues for pullers."""
         route = await self._instance.refresh(name)
         if route is None:

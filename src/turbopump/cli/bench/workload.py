@@ -85,7 +85,7 @@ class Workload:
                     raise UserError(f"{path}: {error}") from None
         self._folder = path.parent
 
-    def body(self) -> bytes | None:
+    def read_body(self) -> bytes | None:
         """Read the payloadFile, relative to the workload's folder; None if the key is missing, or
         the file is and messageSize is given. Raises UserError if it is unreadable, or its size is
         not messageSize."""

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from turbopump.cli.options import Json
-from turbopump.cli.output import columns, print_json, print_lines
+from turbopump.cli.output import format_columns, print_json, print_lines
 
 LINE = "{:<20} {:<9} {:>8}  {:<22} {:<7} {}"
-"""Layout of a node's line, for `output.columns`."""
+"""Layout of a node's line, for `output.format_columns`."""
 
 Name = Annotated[
     str,
@@ -33,14 +33,14 @@ app = typer.Typer(no_args_is_help=True, help="Stop, kill and start single nodes 
 @app.command("list")
 def list_nodes(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
     """List all nodes: state, pid, address, role and configuration file."""
-    nodes = _request(data, "list")
+    nodes = _send_request(data, "list")
     if as_json:
         for node in nodes:
             print_json(node)
         return
-    head = columns(LINE, "#Node", "#State", "#Pid", "#Address", "#Role", "#Config")
+    head = format_columns(LINE, "#Node", "#State", "#Pid", "#Address", "#Role", "#Config")
     rows = (
-        columns(
+        format_columns(
             LINE,
             *(each[key] or "-" for key in ("node", "state", "pid", "address", "role", "config")),
         )
@@ -70,15 +70,15 @@ def start(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
 def _print_act(what: str, name: str, data: Path, as_json: bool) -> None:
     """Let `turbopump up` do `what` (start, stop, kill) with a node, and print the node's
     new state."""
-    done = _request(data, what, name)
+    done = _send_request(data, what, name)
     if as_json:
         print_json(done)
     else:
         print_lines([f"{done['node']} (pid {done['pid']}): {done['state']}"])
 
 
-def _request(data: Path, what: str, name: str = "") -> Any:
+def _send_request(data: Path, what: str, name: str = "") -> Any:
     """Send a request to the `turbopump up` of the data folder, and return its result."""
-    from turbopump.cli.group.control import ask
+    from turbopump.cli.group.control import ask_running_group
 
-    return ask(data, {"do": what, "node": name})
+    return ask_running_group(data, {"do": what, "node": name})

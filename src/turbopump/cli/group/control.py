@@ -47,7 +47,7 @@ class Control:
                 os.unlink(path)
             made.bind(path)
             self._server = await asyncio.start_unix_server(
-                self._serve, sock=made.dup(), limit=LINE_MAX
+                self._serve_connection, sock=made.dup(), limit=LINE_MAX
             )
 
     async def stop(self) -> None:
@@ -59,7 +59,9 @@ class Control:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._data / SOCKET)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Answer the request of a connection, and close it."""
         try:
             response: dict[str, Any]
@@ -80,7 +82,7 @@ class Control:
             writer.close()
 
 
-def ask(data: Path, question: dict[str, Any]) -> Any:
+def ask_running_group(data: Path, question: dict[str, Any]) -> Any:
     """Send a request to the `turbopump up` of a data folder, block, and return its result, a JSON
     value.
 
@@ -88,7 +90,7 @@ def ask(data: Path, question: dict[str, Any]) -> Any:
     does not answer within ANSWER_S.
     """
     try:
-        with _connected(data) as made:
+        with _connect(data) as made:
             made.settimeout(RESPONSE_S)
             made.sendall(json.dumps(question).encode() + b"\n")
             with made.makefile("rb") as lines:
@@ -112,14 +114,14 @@ def ask(data: Path, question: dict[str, Any]) -> Any:
 def is_served(data: Path) -> bool:
     """Whether a process listens at the socket of a data folder."""
     try:
-        with _connected(data):
+        with _connect(data):
             return True
     except OSError:
         return False
 
 
 @contextmanager
-def _connected(data: Path) -> Iterator[socket.socket]:
+def _connect(data: Path) -> Iterator[socket.socket]:
     """Yield a socket that is connected to the `turbopump up` of the data folder. Raises OSError."""
     with _short_path(data) as path, socket.socket(socket.AF_UNIX) as made:
         made.connect(path)

@@ -30,11 +30,11 @@ def free_port(host: str, taken: Collection[int], count: int) -> int:
     """
     ends = _kernels_first() - count
     for _ in range(TRIED):
-        port = _bound(host, random.randrange(FIRST, ends) if ends > FIRST else 0)
+        port = _bind_port(host, random.randrange(FIRST, ends) if ends > FIRST else 0)
         others = range(port + 1, min(port + count, 65_536))
         if len(others) < count - 1 or {port, *others} & set(taken):
             continue
-        if port and all(_bound(host, at) for at in others):
+        if port and all(_bind_port(host, at) for at in others):
             return port
     raise OSError(f"no {count} free ports in a row are found at {host}")
 
@@ -47,7 +47,7 @@ def _kernels_first() -> int:
         return 0
 
 
-def _bound(host: str, port: int) -> int:
+def _bind_port(host: str, port: int) -> int:
     """Bind a socket and return its port; 0 if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as made:

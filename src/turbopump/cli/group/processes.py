@@ -122,12 +122,12 @@ class Processes:
         self._stopping = True
         nodes = list(self._nodes.values())
         for kinds in ((BROKER,), (CONTROLLER,)):
-            await _await_all(self._end(node) for node in nodes if node.file.kind in kinds)
-        await self._end(nodes[0])
+            await _await_all(self._end_process(node) for node in nodes if node.file.kind in kinds)
+        await self._end_process(nodes[0])
 
     # Requests of `turbopump node`
 
-    async def act(self, what: str, name: str) -> dict[str, Any]:
+    async def act_on_node(self, what: str, name: str) -> dict[str, Any]:
         """Perform `what` ("start", "stop" or "kill") on the node `name`, or on the current master
         (MASTER), and return the node with its new state as a JSON object.
 
@@ -146,19 +146,19 @@ class Processes:
             pid = node.pid
             if not pid:
                 raise GroupError(f"{node.file.name} does not run")
-            await self._end(node, signal.SIGKILL if what == "kill" else signal.SIGTERM)
+            await self._end_process(node, signal.SIGKILL if what == "kill" else signal.SIGTERM)
             return {**self._node_json(node), "pid": pid}
 
-    async def lines(self) -> list[dict[str, Any]]:
+    async def node_states(self) -> list[dict[str, Any]]:
         """Return every node with its state as a JSON object, in the order of their start; brokers
         with the role in the name server, "" if unknown."""
-        roles = await self._roles()
+        roles = await self._query_roles()
         return [
             {**self._node_json(node), "role": roles.get(node.file.address, "") if node.pid else ""}
             for node in self._nodes.values()
         ]
 
-    async def brokers(self) -> list[dict[str, Any]]:
+    async def registered_brokers(self) -> list[dict[str, Any]]:
         """Return the registered brokers in the form of the ready event, the master first."""
         ids = await self._registered_ids()
         found = [
@@ -189,7 +189,7 @@ class Processes:
         """The node with this name, or for MASTER the current master. Raises GroupError."""
         node = self._nodes.get(name)
         if node is None and name == MASTER:
-            roles = await self._roles()
+            roles = await self._query_roles()
             node = next(
                 (
                     each
@@ -215,7 +215,7 @@ class Processes:
             return {}
         return {line.address: (line.broker_name, line.broker_id) for line in listed}
 
-    async def _roles(self) -> dict[str, str]:
+    async def _query_roles(self) -> dict[str, str]:
         """Role ("master" or "slave") by address of each broker, from the name server."""
         ids = await self._registered_ids()
         return {address: "slave" if number else MASTER for address, (_, number) in ids.items()}
@@ -265,12 +265,12 @@ class Processes:
         node.is_ready, node.has_exited = asyncio.Event(), asyncio.Event()
         node.state, node.wanted = "starting", "failed"
         node.heard_s = asyncio.get_running_loop().time()
-        node.watch = asyncio.create_task(self._watch(node, node.process))
+        node.watch = asyncio.create_task(self._watch_events(node, node.process))
         await self._await_ready(node)
         if not node.is_ready.is_set():
             late = node.pid
             code = node.process.returncode
-            await self._end(node, signal.SIGKILL)
+            await self._end_process(node, signal.SIGKILL)
             reason = "it did not get ready in time" if late else _last_line(logs / "stderr.log")
             node.state = "failed"
             failure = GroupError(f"{file.name} did not start: {reason}")
@@ -294,7 +294,7 @@ class Processes:
             for each in waits:
                 each.cancel()
 
-    async def _watch(self, node: _Node, process: asyncio.subprocess.Process) -> None:
+    async def _watch_events(self, node: _Node, process: asyncio.subprocess.Process) -> None:
         """Read the events of a process until it ends."""
         assert process.stdout is not None
         while not process.stdout.at_eof():
@@ -321,7 +321,7 @@ class Processes:
         elif event.get("event") != "stopped":
             self._notify({**event, "node": node.file.name})
 
-    async def _end(self, node: _Node, number: signal.Signals = signal.SIGTERM) -> None:
+    async def _end_process(self, node: _Node, number: signal.Signals = signal.SIGTERM) -> None:
         """Send a signal and wait for the end of the process; kill it after STOP_S."""
         process = node.process
         if process is None or node.has_exited.is_set():

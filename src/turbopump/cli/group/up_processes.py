@@ -11,16 +11,16 @@ from turbopump.cli.group.control import Control
 from turbopump.cli.group.files import write_files
 from turbopump.cli.group.processes import Processes
 from turbopump.cli.group.proxy_sidecar import sidecar_of
-from turbopump.cli.output import columns, print_json, print_lines
+from turbopump.cli.output import format_columns, print_json, print_lines
 from turbopump.cli.run_command import client_options, run
-from turbopump.cli.serve import NodeGroup, serve
+from turbopump.cli.serve import NodeGroup, serve_until_signal
 from turbopump.cluster import Cluster, ClusterError
 
 if TYPE_CHECKING:
     from turbopump.net.client.options import ClientOptions
 
 NODE_LINE = "  {:<20} {:>8}  {:<24} {}"
-"""Layout of a node's line, for `output.columns`."""
+"""Layout of a node's line, for `output.format_columns`."""
 
 
 def up_processes(
@@ -35,10 +35,10 @@ def up_processes(
     UserError if it cannot start. Prints the ready event and changes."""
     group = _Group(cluster, host, controllers, log_level, as_json)
     if proxy_port is None:
-        run(serve(group, group.announce))
+        run(serve_until_signal(group, group.print_addresses))
         return
     beside = sidecar_of(cluster, host, proxy_port, lambda: group.namesrv)
-    run(serve(NodeGroup(group, beside), lambda: group.announce(beside.address)))
+    run(serve_until_signal(NodeGroup(group, beside), lambda: group.print_addresses(beside.address)))
 
 
 class _Group:
@@ -69,11 +69,11 @@ class _Group:
             files = write_files(self._cluster, host, controllers)
             logs = self._cluster.data / "logs"
             self._processes = Processes(
-                files, logs, self._log_level, self._notify, _options_of(self._cluster)
+                files, logs, self._log_level, self._print_event, _options_of(self._cluster)
             )
             await self._processes.start()
-            self._nodes = await self._processes.lines()
-            self._brokers = await self._processes.brokers()
+            self._nodes = await self._processes.node_states()
+            self._brokers = await self._processes.registered_brokers()
         except BaseException:
             await self._control.stop()
             raise
@@ -93,12 +93,12 @@ class _Group:
         if self._processes is None:
             raise UserError("the group is being started")
         if what == "list":
-            return await self._processes.lines()
+            return await self._processes.node_states()
         if what not in ("start", "stop", "kill") or not isinstance(name, str):
             raise UserError("start, stop or kill a node, or list them")
-        return await self._processes.act(what, name)
+        return await self._processes.act_on_node(what, name)
 
-    def _notify(self, event: dict[str, Any]) -> None:
+    def _print_event(self, event: dict[str, Any]) -> None:
         """Print an event of the processes; without --json only changes of nodes after the start."""
         if self._json:
             print_json(event)
@@ -110,7 +110,7 @@ class _Group:
         """The name server's `host:port`."""
         return str(self._nodes[0]["address"])
 
-    def announce(self, proxy: str = "") -> None:
+    def print_addresses(self, proxy: str = "") -> None:
         """Print that the group serves clients, and its addresses."""
         self._is_ready = True
         cluster, nodes = self._cluster, self._nodes
@@ -137,9 +137,11 @@ class _Group:
                 f"Turbopump is ready. Name server {namesrv}, "
                 f"{f'proxy at {proxy}, ' if proxy else ''}data in {cluster.data}.",
                 "",
-                columns(NODE_LINE, "node", "pid", "address", "configuration"),
+                format_columns(NODE_LINE, "node", "pid", "address", "configuration"),
                 *(
-                    columns(NODE_LINE, each["node"], each["pid"], each["address"], each["config"])
+                    format_columns(
+                        NODE_LINE, each["node"], each["pid"], each["address"], each["config"]
+                    )
                     for each in nodes
                 ),
                 "",

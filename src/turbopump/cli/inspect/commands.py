@@ -84,7 +84,7 @@ def log(
 
     printer = _Printer(as_json)
     wanted = {topic.encode() for topic in topics or ()}
-    files = printer.readable(log_files(path), lambda file: file)
+    files = printer.with_bytes(log_files(path), lambda file: file)
     for line in walk_log(files, open_readonly, log_offset):
         if isinstance(line, LogRecord):
             if wanted and line.record.topic not in wanted:
@@ -92,8 +92,8 @@ def log(
             if limit == 0:
                 break
             limit = None if limit is None else limit - 1
-        printer.line(log_line(line))
-    printer.end()
+        printer.write_line(log_line(line))
+    printer.flush_and_exit()
 
 
 @app.command()
@@ -109,13 +109,13 @@ def queue(path: StorePath, as_json: Json = False) -> None:
         "consumequeue_ext": engine.walk_queue_extension,
     }
     printer = _Printer(as_json)
-    for one in printer.readable(queue_files(path), lambda one: one.file):
+    for one in printer.with_bytes(queue_files(path), lambda one: one.file):
         with open_readonly(one.file.path) as region:
             for line in walkers[one.kind](one.file, region):
-                printer.line(queue_line(line, one.topic, one.queue_id))
+                printer.write_line(queue_line(line, one.topic, one.queue_id))
             if one.kind != "consumequeue_ext":
-                printer.line(_queue_file_line(one, region.size))
-    printer.end()
+                printer.write_line(_queue_file_line(one, region.size))
+    printer.flush_and_exit()
 
 
 def _queue_file_line(one: "QueueFile", length: int) -> dict[str, Any]:
@@ -137,18 +137,18 @@ def index(path: StorePath, as_json: Json = False, slots: Slots = None) -> None:
     from turbopump.engine.snapshot import inspect as engine
 
     printer = _Printer(as_json)
-    for file in printer.readable(index_files(path), lambda file: file):
+    for file in printer.with_bytes(index_files(path), lambda file: file):
         with open_readonly(file.path) as region:
             try:
                 head = engine.read_index_head(region, slots)
             except ValueError as error:
-                printer.line(damage_line(engine.Deviation(file.path, 0, str(error))))
+                printer.write_line(damage_line(engine.Deviation(file.path, 0, str(error))))
                 continue
             members = index_head_line(file.name, region.size, head)
             printer.index_head(members, region, head)
             for line in engine.walk_index_entries(file, region, head):
-                printer.line(index_entry_line(file.name, line))
-    printer.end()
+                printer.write_line(index_entry_line(file.name, line))
+    printer.flush_and_exit()
 
 
 @app.command()
@@ -176,14 +176,14 @@ def epochs(
         if isinstance(found, inspect_epochs.Labelled):
             logs.append(found)
         else:
-            printer.line(found)
+            printer.write_line(found)
     for log in [] if diff else logs:
-        for line in inspect_epochs.lines(log):
-            printer.line(line)
+        for line in inspect_epochs.epoch_lines(log):
+            printer.write_line(line)
     if len(logs) == 2:
-        for line in inspect_epochs.difference(*logs):
-            printer.line(line)
-    printer.end()
+        for line in inspect_epochs.epoch_differences(*logs):
+            printer.write_line(line)
+    printer.flush_and_exit()
 
 
 class _Printer:
@@ -196,7 +196,7 @@ class _Printer:
         self._json = as_json
         self._damaged = False
 
-    def readable(self, ones: list[Any], file_of: Callable[[Any], Any]) -> list[Any]:
+    def with_bytes(self, ones: list[Any], file_of: Callable[[Any], Any]) -> list[Any]:
         """Return the elements of `ones` whose file (`file_of`) has bytes; an empty file, which
         cannot be mapped, is printed as damage."""
         from turbopump.cli.inspect.lines import damage_line
@@ -208,11 +208,11 @@ class _Printer:
             if Path(file.path).stat().st_size:
                 kept.append(one)
             else:
-                self.line(damage_line(Deviation(file.path, 0, "the file is empty")))
+                self.write_line(damage_line(Deviation(file.path, 0, "the file is empty")))
         return kept
 
-    def line(self, members: dict[str, Any]) -> None:
-        """Write `members` as a line to stdout; a line about damage lets `end` fail."""
+    def write_line(self, members: dict[str, Any]) -> None:
+        """Write `members` as a line to stdout; a line about damage lets `flush_and_exit` fail."""
         self._damaged = self._damaged or members["t"] == "damage"
         sys.stdout.write(self._text(members) + "\n")
 
@@ -221,7 +221,7 @@ class _Printer:
         from turbopump.engine.snapshot.inspect import walk_slots
 
         if not self._json:
-            self.line(members)
+            self.write_line(members)
             return
         sys.stdout.write(json.dumps(members)[:-1] + ', "slots": {')
         pieces: list[str] = []
@@ -233,7 +233,7 @@ class _Printer:
                 pieces, separator = [], ", "
         sys.stdout.write((separator if pieces else "") + ", ".join(pieces) + "}}\n")
 
-    def end(self) -> None:
+    def flush_and_exit(self) -> None:
         """Flush stdout; ends the command with exit code 1 if damage was written."""
         sys.stdout.flush()
         if self._damaged:

@@ -71,7 +71,7 @@ def log_end(folder: Path) -> LogOffset:
     return LogOffset(files[0].base)
 
 
-def lines(log: Labelled) -> Iterator[Members]:
+def epoch_lines(log: Labelled) -> Iterator[Members]:
     """Yield one line for each entry of the epoch list; `end` is None if unknown."""
     for number, entry in enumerate(log.epochs):
         end = log.epochs.end_of(number, log.end)
@@ -84,7 +84,7 @@ def lines(log: Labelled) -> Iterator[Members]:
         }
 
 
-def difference(a: Labelled, b: Labelled) -> Iterator[Members]:
+def epoch_differences(a: Labelled, b: Labelled) -> Iterator[Members]:
     """Yield a line for each entry that only one log has, and a last line with the log offset up to
     which both logs are the same, None if unknown."""
     for log, other in ((a, b), (b, a)):

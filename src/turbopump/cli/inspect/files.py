@@ -67,7 +67,7 @@ def queue_files(path: Path) -> list[QueueFile]:
     _must_exist(path)
     if path.is_file():
         return [_queue_file(path)]
-    store = _store(path, *QUEUE_FOLDERS)
+    store = _find_store(path, *QUEUE_FOLDERS)
     kinds = [store / name for name in QUEUE_FOLDERS if (store / name).is_dir()] or [path]
     found = [_queue_file(file) for kind in kinds for file in _with_numeric_name(_files_below(kind))]
     if not found:
@@ -85,7 +85,7 @@ def _store_files(path: Path, folder: str, digits: int) -> list[StoreFile]:
     _must_exist(path)
     if path.is_file():
         return [_store_file(path)]
-    store = _store(path, folder)
+    store = _find_store(path, folder)
     place = store / folder if (store / folder).is_dir() else path
     files = sorted(_with_numeric_name(place.iterdir(), digits))
     if not files:
@@ -93,7 +93,7 @@ def _store_files(path: Path, folder: str, digits: int) -> list[StoreFile]:
     return [_store_file(file) for file in files]
 
 
-def _store(path: Path, *folders: str) -> Path:
+def _find_store(path: Path, *folders: str) -> Path:
     """Return `path` if it is a store, else the only store in it: `turbopump up` keeps one for a
     broker."""
     if any((path / folder).is_dir() for folder in folders):

@@ -61,9 +61,9 @@ def _record_members(line: found.LogRecord) -> Members:
         "physicalOffset": record.physical_offset,
         "sysFlag": record.sys_flag,
         "bornTimestamp": record.born_timestamp_ms,
-        "bornHost": _host(record.born_host, "|"),
+        "bornHost": _format_host(record.born_host, "|"),
         "storeTimestamp": record.store_timestamp_ms,
-        "storeHost": _host(record.store_host, "|"),
+        "storeHost": _format_host(record.store_host, "|"),
         "reconsumeTimes": record.reconsume_times,
         "preparedTransactionOffset": record.prepared_transaction_offset,
         "bodyLength": len(record.body),
@@ -186,7 +186,7 @@ def _plain_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _host(packed: bytes, separator: str) -> str:
+def _format_host(packed: bytes, separator: str) -> str:
     """Format a packed host as Java prints it: an IPv6 address without any shortening."""
     ip, port = ipaddress.ip_address(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
     if isinstance(ip, ipaddress.IPv6Address):

@@ -48,7 +48,7 @@ class BrokerLink:
     made: socket.socket
     """The socket; `Links` closes it."""
 
-    def wanted(self, addresses: Addresses) -> str | None:
+    def address_to_connect(self, addresses: Addresses) -> str | None:
         """Return the `host:port` to connect to: the master's, or for a reader without a master the
         broker's with the lowest id; None if there is no such broker."""
         known = addresses.get(self.broker_name, {})
@@ -68,7 +68,7 @@ class Links:
         self._moved_s = time.monotonic()
         self._asked_s = 0.0
 
-    def connect(self, broker_name: str, topic: str, is_sender: bool, address: str) -> int:
+    def open_connection(self, broker_name: str, topic: str, is_sender: bool, address: str) -> int:
         """Open the load's next connection, to `address` (`host:port`) of the broker, to send to
         `topic` (`is_sender`) or pull from it. Returns its file descriptor; this object owns and
         closes it. Raises CommandFailed if the broker cannot be reached."""
@@ -87,7 +87,7 @@ class Links:
         for link in self._all:
             link.made.close()
 
-    def look_after(self, load: Load) -> None:
+    def maintain_connections(self, load: Load) -> None:
         """Reconnect lost connections at their brokers' current addresses, and after SILENT_S
         without an acknowledgement drop connections to former addresses. Call it every LOOK_S while
         the load runs; it blocks for route queries then."""
@@ -102,16 +102,16 @@ class Links:
         addresses = self._query_addresses()
         unreachable: set[str] = set()
         for number, link in enumerate(self._all):
-            wanted = link.wanted(addresses)
+            wanted = link.address_to_connect(addresses)
             if wanted is None:
                 continue
             if load.is_away(number):
-                if wanted not in unreachable and not self._reconnect(load, number, wanted):
+                if wanted not in unreachable and not self._replace_socket(load, number, wanted):
                     unreachable.add(wanted)
             elif is_silent and wanted != link.address:
                 load.drop(number)
 
-    def _reconnect(self, load: Load, number: int, address: str) -> bool:
+    def _replace_socket(self, load: Load, number: int, address: str) -> bool:
         """Replace the socket of connection `number` by a new one to `address`; False if
         it cannot connect."""
         link = self._all[number]

@@ -147,7 +147,7 @@ def test_a_mode_file_of_rocketmq_is_kept_and_one_that_makes_no_sense_does_nothin
     plain(brokers)
     a = brokers.worlds["a"]
     entry = {"topic": TOPIC, "consumerGroup": GROUP, "mode": "LATER", "popShareQueueNum": -7}
-    a.broker.request_modes.adopt({"messageRequestModeMap": {TOPIC: {GROUP: entry}}})
+    a.broker.request_modes.adopt_modes({"messageRequestModeMap": {TOPIC: {GROUP: entry}}})
     brokers.join("c0")
     assert brokers.ask("c0") == QUEUES
     assert a.broker.request_modes.to_json()["messageRequestModeMap"][TOPIC][GROUP] == entry

@@ -7,9 +7,9 @@ from tests.unit.broker.assignment.conftest import GROUP, TOPIC, Brokers
 from turbopump.broker.assignment.handover import QueueHandover
 from turbopump.broker.assignment.history import lines_of
 from turbopump.net.allocation.shares import Shares, sharing_of
-from turbopump.net.allocation.strategies import STRATEGIES, allocate
+from turbopump.net.allocation.strategies import STRATEGIES, allocate_by_name
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.spark.rebalance.measures import measure, parse
+from turbopump.spark.rebalance.measures import measure_rebalance, parse
 
 Q = [MessageQueue(TOPIC, "a", number) for number in range(8)]
 
@@ -102,13 +102,13 @@ def test_the_lines_are_those_that_the_report_reads(brokers: Brokers) -> None:
     found = [parse(line.decode()) for line in history(brokers)]
     assert [one.trigger for one in found] == ["join", "join", "leave"]
     assert all(not one.faults and one.allocator == "STICKY" for one in found)
-    assert [measure(one).moved for one in found] == [0, 2, 0]
+    assert [measure_rebalance(one).moved for one in found] == [0, 2, 0]
     assert [one.after for one in found[:2]] == [one.before for one in found[1:]]
     assert all(one.time_consumed_ms == 0 and one.overlap_ms == 0 for one in found)
 
 
 def history(brokers: Brokers) -> list[bytes]:
-    return list(lines_of(brokers.worlds["a"].broker.assignments.history.take()))
+    return list(lines_of(brokers.worlds["a"].broker.assignments.history.take_changes()))
 
 
 class Member:
@@ -136,8 +136,8 @@ def test_no_order_of_questions_gives_a_queue_to_two() -> None:
                 due += settling.remove_member(gone, now_ms)
             if set(members) != set(shares):
                 name = rng.choice(sorted(STRATEGIES.keys() - {"CONFIG", "MACHINE_ROOM"}))
-                shares = allocate(name, sharing_of(members, Q, settling.shares))
-                settling.begin(shares, now_ms, 10**9)
+                shares = allocate_by_name(name, sharing_of(members, Q, settling.shares))
+                settling.begin_handover(shares, now_ms, 10**9)
                 due += members
             rng.shuffle(due)
             for _ in range(rng.randrange(len(due) + 1)):
@@ -156,7 +156,7 @@ def test_no_order_of_questions_gives_a_queue_to_two() -> None:
 def ask(settling: QueueHandover, members: dict[str, Member], due: list[str], now_ms: int) -> None:
     who = due.pop()
     if who in members:
-        queues, awaited = settling.ask(who, now_ms)
+        queues, awaited = settling.queues_for_member(who, now_ms)
         if who not in settling.shares:
             assert not queues
         members[who].held = set(queues)

@@ -11,7 +11,7 @@ from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
 from turbopump.broker.lifecycle.replication_setup import membership_options, options_of
 from turbopump.engine.types import FlushMode
 from turbopump.net.config.idle import is_secret
-from turbopump.net.config.node_config import declared
+from turbopump.net.config.node_config import declared_keys
 from turbopump.net.transport.options import TlsMode
 from turbopump.net.wire.java_properties import ConfigError, format_properties, parse_properties
 
@@ -57,7 +57,7 @@ def test_keys_of_assignments() -> None:
     assert not warnings
     assert config.machine_rooms.of_client("10.0.2.7@DEFAULT") == "sh"
     assert config.machine_rooms.of_broker("broker-a") == "hz"
-    shown = config.values()
+    shown = config.values_as_text()
     assert shown["machineRooms"] == "hz:10.0.1.,broker-a;sh:10.0.2."
     assert (
         load_config(f"machineRooms={shown['machineRooms']}")[0].machine_rooms
@@ -105,7 +105,7 @@ def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
     force, is an error, or is named in the warning."""
     defaults = keys_of_rocketmq(*BROKERS)
     assert len(keys_of_rocketmq("BrokerConfig", "MessageStoreConfig")) == 463
-    honoured = {*declared(BrokerConfig), "useTLS"}
+    honoured = {*declared_keys(BrokerConfig), "useTLS"}
     for key, default in defaults.items():
         assert (key in honoured) != (key in IDLE_KEYS), key
         assert load_config(f"{key}={default}\n" if default else "")[1] == [], key
@@ -174,14 +174,14 @@ def test_keys_without_effect_are_named_once_and_shown() -> None:
         "transientStorePoolEnable=true (line 2), haSlaveFallbehindMax=1 (line 4), "
         "enableAutoInSyncReplicas=true (line 5), metricsGrpcExporterHeader (line 6)"
     ]
-    shown = config.values()
+    shown = config.values_as_text()
     assert shown["sendMessageThreadPoolNums"] == "16"
     assert shown["serverWorkerThreads"] == "8"
     assert "secret" not in format_properties(shown)
 
 
 def test_all_keys_are_shown_with_their_values_in_force() -> None:
-    shown = load_config("")[0].values()
+    shown = load_config("")[0].values_as_text()
     never = {"brokerConfigPath", "haMasterAddress", "storePathBrokerIdentity"}  # null, as there
     for key, default in keys_of_rocketmq(*BROKERS).items():
         if default and not is_secret(key):
@@ -191,8 +191,11 @@ def test_all_keys_are_shown_with_their_values_in_force() -> None:
     assert shown["rejectTransactionMessage"] == "false"
     assert shown["putMessageTimeout"] == "8000"
     assert shown["useTLS"] == "false"
-    assert load_config("tls.enable=true")[0].values()["useTLS"] == "true"
-    assert load_config("storePathRootDir=/d")[0].values()["storePathCommitLog"] == "/d/commitlog"
+    assert load_config("tls.enable=true")[0].values_as_text()["useTLS"] == "true"
+    assert (
+        load_config("storePathRootDir=/d")[0].values_as_text()["storePathCommitLog"]
+        == "/d/commitlog"
+    )
 
 
 def test_tls_towards_name_servers_by_its_other_name() -> None:
@@ -290,8 +293,8 @@ def test_keys_of_replication() -> None:
     assert config.slave_read_enable
     assert config.replication.is_slave
     assert config.replication.ha_master_address == "10.0.0.1:10912"
-    assert config.values()["brokerRole"] == "SLAVE"
-    assert config.values()["haListenPort"] == "10922"
+    assert config.values_as_text()["brokerRole"] == "SLAVE"
+    assert config.values_as_text()["haListenPort"] == "10922"
 
 
 def test_frames_of_replication_are_large_unless_the_key_says_otherwise() -> None:
@@ -309,12 +312,12 @@ def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     of = config.replication
     assert not warnings
     assert of.is_elected
-    assert of.switches
-    assert of.replicates
+    assert of.has_elections
+    assert of.needs_replication
     assert of.all_ack
     assert not of.is_slave
     assert of.controller_addr == ("10.0.0.1:9878", "10.0.0.2:9878")
-    shown = config.values()
+    shown = config.values_as_text()
     assert shown["controllerAddr"] == "10.0.0.1:9878;10.0.0.2:9878"
     assert shown["enableControllerMode"] == "true"
     assert shown["allAckInSyncStateSet"] == "true"
@@ -322,13 +325,13 @@ def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     assert options.identity_path == "/x/id"
     assert options.controller_heart_beat_timeout_ms == 7000
     assert options.broker_election_priority == 3
-    assert "storePathBrokerIdentity" not in load_config(ELECTED)[0].values()
+    assert "storePathBrokerIdentity" not in load_config(ELECTED)[0].values_as_text()
 
 
 def test_group_that_switches_waits_for_all_unless_told_otherwise() -> None:
     config, _ = load_config("haGroupFile=group.json\nbrokerId=2\nminInSyncReplicas=2\n")
     assert config.replication.all_ack
-    assert config.values()["allAckInSyncStateSet"] == "true"
+    assert config.values_as_text()["allAckInSyncStateSet"] == "true"
     config, _ = load_config("haGroupFile=group.json\nbrokerId=2\nallAckInSyncStateSet=false\n")
     assert not config.replication.all_ack
 
@@ -338,7 +341,7 @@ def test_group_that_switches_waits_for_all_unless_told_otherwise() -> None:
     [("", False), ("haListenPort=10912", True), ("brokerRole=SYNC_MASTER", True)],
 )
 def test_the_replicating_roles(text: str, replicates: bool) -> None:
-    assert load_config(text)[0].replication.replicates == replicates
+    assert load_config(text)[0].replication.needs_replication == replicates
 
 
 def test_replicas_without_waiting_sends_are_warned_of() -> None:
@@ -351,20 +354,20 @@ def test_replicas_without_waiting_sends_are_warned_of() -> None:
 def test_bad_update_changes_nothing() -> None:
     config, _ = load_config("brokerName=b\n")
     with pytest.raises(ConfigError):
-        config.update(parse_properties("brokerPermission=4\nlistenPort=x\n"))
+        config.update_keys(parse_properties("brokerPermission=4\nlistenPort=x\n"))
     assert config.broker_permission == 6
 
 
 def test_values_load_again_as_they_are() -> None:
     config, _ = load_config("brokerName=b\nbrokerIP1=127.0.0.1\nhaListenPort=10912\n")
-    again, warnings = load_config(format_properties(config.values()))
+    again, warnings = load_config(format_properties(config.values_as_text()))
     assert not warnings
-    assert again.values() == config.values()
+    assert again.values_as_text() == config.values_as_text()
 
 
 def test_password_is_not_shown() -> None:
     config, _ = load_config("tls.server.keyPassword=secret\n")
-    assert "secret" not in format_properties(config.values())
+    assert "secret" not in format_properties(config.values_as_text())
 
 
 @pytest.mark.parametrize("text", ["", "1", "1s,5s", "-1s", "1s " * 65])

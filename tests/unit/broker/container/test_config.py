@@ -17,7 +17,7 @@ KEYS = Path(__file__).parents[3] / "golden" / "config_keys_5_5_0.tsv"
 
 def container(**values: str) -> ContainerConfig:
     made = ContainerConfig()
-    assert made.update([Property(key, value) for key, value in values.items()]) == []
+    assert made.update_keys([Property(key, value) for key, value in values.items()]) == []
     return made
 
 
@@ -39,7 +39,9 @@ def test_the_port_of_replicas_is_behind_the_brokers() -> None:
     text = "listenPort=0\nhaListenPort=10912\n"
     assert broker_config(text, "", container())[0].replication.ha_listen_port == 0
     config, _ = broker_config("listenPort=20911\n", "", container())
-    assert not config.replication.replicates, "a master alone needs none, as without a container"
+    assert not config.replication.needs_replication, (
+        "a master alone needs none, as without a container"
+    )
 
 
 def test_name_servers_of_the_container_are_its_brokers() -> None:
@@ -111,12 +113,12 @@ def test_the_files_of_a_container_are_bounded() -> None:
     ]
     for text in (":".join("x" * (BROKERS_MAX + 1)), "x" * 5_000):
         with pytest.raises(PropertiesError, match="brokerConfigPaths"):
-            ContainerConfig().update([Property("brokerConfigPaths", text)])
+            ContainerConfig().update_keys([Property("brokerConfigPaths", text)])
 
 
 def test_no_request_changes_which_brokers_there_are() -> None:
     assert ContainerConfig().is_black_listed("brokerConfigPaths")
-    assert ContainerConfig().values()["listenPort"] == "10811"
+    assert ContainerConfig().values_as_text()["listenPort"] == "10811"
 
 
 def test_every_key_of_rocketmq_is_known() -> None:

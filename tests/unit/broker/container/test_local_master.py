@@ -69,7 +69,7 @@ def test_a_master_of_the_process_gets_it_and_no_other_one_is_asked(
     assert sorted(bodies(near.world)) == sorted([*(b"%d" % n for n in range(300)), b"timer"])
     assert bodies(far) == [] and replica.others.sends == []
     assert store.max_log_offset == end_of_log, "it writes nothing itself"
-    assert replica.world.broker.delay.progress() == {1: 300}
+    assert replica.world.broker.delay.copy_progress() == {1: 300}
     runtime = runtime_table(replica.world.broker, replica.world.now_ms)
     assert runtime["escapedTo_near"].startswith("301 messages")
     assert not near.timers, "an answered request times nothing out"

@@ -34,7 +34,7 @@ def node(broker_id: int = 0, known: bool = True) -> Any:
 def joined(members: Members, text: str, folder: str, made: Any = None) -> ContainerMember:
     config = configured(text)
     claims = claims_of(config, [folder])
-    assert members.refusal(config, claims) == ""
+    assert members.reason_to_refuse(config, claims) == ""
     member = ContainerMember(config, made or node(), claims)
     members.add(member)
     return member
@@ -42,7 +42,7 @@ def joined(members: Members, text: str, folder: str, made: Any = None) -> Contai
 
 def refused(members: Members, text: str, folder: str) -> str:
     config = configured(text)
-    return members.refusal(config, claims_of(config, [folder]))
+    return members.reason_to_refuse(config, claims_of(config, [folder]))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_an_absent_broker_is_not_there() -> None:
     joined(members, "brokerName=a\nbrokerClusterName=C\nlistenPort=0\n", "/c")
     joined(members, "brokerName=a\nbrokerRole=SLAVE\nbrokerId=1\nlistenPort=0\n", "/d")
     assert "already" in refused(members, "brokerName=a\nlistenPort=20911\n", "/a")
-    members.drop(first)
+    members.remove_member(first)
     assert refused(members, "brokerName=a\nlistenPort=20911\n", "/a") == ""
 
 
@@ -162,7 +162,7 @@ def test_changed_keys_of_name_servers_reach_brokers_that_run() -> None:
         {"namesrvAddr": "names:1"},
         {"fetchNamesrvAddrInterval": "77"},
     ):
-        config.update([Property(*item) for item in changed.items()])
+        config.update_keys([Property(*item) for item in changed.items()])
         container._share_name_servers()
         container._share_name_servers()
     assert saves == ["a", "a"], "nothing without a namesrvAddr, nothing twice, only what serves"

@@ -61,7 +61,7 @@ class Others:
         topic = request.fields["topic"]
         route = TopicRouteData([QueueData("b", 4, 4, 4)], [BrokerData("c", "b", {0: "own:1"})])
         for name, world in self.masters.items():
-            config = world.broker.topics.peek(topic)
+            config = world.broker.topics.peek_topic(topic)
             if config is None:
                 continue
             counts = config.read_queue_nums, config.write_queue_nums

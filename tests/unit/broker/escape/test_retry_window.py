@@ -70,7 +70,7 @@ def test_items_are_sent_again_until_they_arrive() -> None:
         begin_ms, count = sends.now_ms, len(sends.sent)
         while len(sends.sent) == count:
             sends.now_ms += FIRST_PAUSE_MS
-            window.retry(10)
+            window.resend_failed(10)
         pauses_ms.append(sends.now_ms - begin_ms)
     assert pauses_ms == [200, 400, 800, 1_600, 3_200, LAST_PAUSE_MS, LAST_PAUSE_MS, LAST_PAUSE_MS]
     assert [failures for _, failures in sends.sent] == list(range(9))
@@ -79,7 +79,7 @@ def test_items_are_sent_again_until_they_arrive() -> None:
     assert sends.arrived == [(1, "m")]
     assert len(window) == 0
     sends.now_ms += 10 * LAST_PAUSE_MS
-    assert not window.retry(10)
+    assert not window.resend_failed(10)
     assert len(sends.sent) == 9
 
 
@@ -92,7 +92,7 @@ def test_items_without_anything_to_send_are_done() -> None:
     window.start(2)
     assert len(window) == 1
     sends.now_ms += FIRST_PAUSE_MS
-    window.retry(10)
+    window.resend_failed(10)
     assert len(window) == 0
     assert not sends.arrived
 
@@ -105,11 +105,11 @@ def test_retries_are_bounded_and_in_the_order_of_their_pauses() -> None:
     for item in (3, 1, 2):
         sends.answer(item, None)
         sends.now_ms += 1
-    assert not window.retry(10), "no pause has ended"
+    assert not window.resend_failed(10), "no pause has ended"
     sends.now_ms += FIRST_PAUSE_MS
-    assert window.retry(2)
+    assert window.resend_failed(2)
     assert [item for item, _ in sends.sent[3:]] == [3, 1]
-    assert not window.retry(2)
+    assert not window.resend_failed(2)
     assert [item for item, _ in sends.sent[3:]] == [3, 1, 2]
 
 
@@ -120,9 +120,9 @@ def test_retries_wait_for_room_at_the_bridge() -> None:
     sends.answer(1, None)
     sends.now_ms += LAST_PAUSE_MS
     sends.escape._messages = MESSAGES_MAX
-    assert not window.retry(10)
+    assert not window.resend_failed(10)
     sends.escape._messages = 0
-    assert not window.retry(10)
+    assert not window.resend_failed(10)
     assert sends.sent == [(1, 0), (1, 1)]
 
 
@@ -130,13 +130,13 @@ def test_an_item_sent_before_its_pause_ended_is_not_sent_twice() -> None:
     sends = Sends()
     window = sends.window()
     window.start(1)
-    assert window.is_out(1)
+    assert window.is_unanswered(1)
     sends.answer(1, None)
-    assert not window.is_out(1)
+    assert not window.is_unanswered(1)
     window.send(1)
-    assert window.is_out(1)
+    assert window.is_unanswered(1)
     sends.now_ms += LAST_PAUSE_MS
-    window.retry(10)
+    window.resend_failed(10)
     assert len(sends.sent) == 2
 
 
@@ -146,12 +146,12 @@ def test_answers_do_not_count_after_a_stop() -> None:
     for item in (1, 2, 3):
         window.start(item)
     sends.answer(3, None)
-    window.complete(1)
+    window.remove_item(1)
     sends.answer(1)
     window.clear()
     sends.answer(2)
     sends.now_ms += LAST_PAUSE_MS
-    assert not window.retry(10)
+    assert not window.resend_failed(10)
     assert not sends.arrived
     assert len(sends.sent) == 3
 
@@ -167,7 +167,7 @@ def test_progress_of_a_queue_passes_only_arrived_messages() -> None:
     sends.answer(7, None)
     assert window.completed_to == 7, "a failed message holds back the progress"
     sends.now_ms += FIRST_PAUSE_MS
-    window.retry(1)
+    window.resend_failed(1)
     sends.answer(7)
     assert window.completed_to == 9
     sends.answer(9)
@@ -206,6 +206,6 @@ def test_an_item_that_is_sent_during_its_pause_has_a_single_retry() -> None:
         window.send(1)
     sends.sent.clear()
     sends.now_ms += LAST_PAUSE_MS
-    window.retry(100)
+    window.resend_failed(100)
     assert len(sends.sent) == 1
     assert len(window._waiting) == 1

@@ -14,7 +14,7 @@ from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.messaging import PATH, Messaging
 from turbopump.net.messaging.routes import endpoints_at
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.topics import TopicConfig
 
 TYPES = {
@@ -31,7 +31,7 @@ class Heard:
 
     def __init__(self, name: str, address: str) -> None:
         self.address = address
-        self.host = pack(address)
+        self.host = pack_host(address)
         self.is_clogged = False
         self.name = name
         self.raw: list[bytes] = []
@@ -40,7 +40,7 @@ class Heard:
         self._reader = MessageReader(64 << 20, gzip=False)
 
     def write_answer(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
-        self.raw += self._reader.feed(body)
+        self.raw += self._reader.feed_bytes(body)
         if end is not None:
             self.has_ended = True
             if end[0] is not GrpcCode.OK:
@@ -177,7 +177,7 @@ class GrpcWorld:
 
     def peers_of(self, group: str) -> list[Peer]:
         """The members of a producer group."""
-        return list(self.world.broker.producers.group(group))
+        return list(self.world.broker.producers.producers_of(group))
 
 
 def tell(call: GrpcCall, message: bytes) -> None:

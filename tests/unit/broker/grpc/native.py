@@ -11,7 +11,7 @@ from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.hub import GrpcHub
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.options import GrpcOptions
-from turbopump.net.grpc.status import HEADERS, GrpcCode, trailers
+from turbopump.net.grpc.status import HEADERS, GrpcCode, encode_trailers
 from turbopump.net.messaging.messaging import PATH
 from turbopump.pyx.grpc_lane import GrpcLane
 from turbopump.pyx.h2 import DATA, H2Session, pairs
@@ -37,7 +37,9 @@ class Side:
         self.loop = StillLoop()
         self.turn = front.world.turn
         plain = SimpleCalls(front.world.broker, front.messaging)
-        self.lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
+        self.lane = GrpcLane(
+            plain.find_native_lane, plain.may_ack, HEADERS, encode_trailers(GrpcCode.OK, "")
+        )
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         lane = self.lane if is_native else None
         self.hub = GrpcHub(front.messaging.methods, GrpcOptions(), loop, lane)

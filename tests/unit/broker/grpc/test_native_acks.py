@@ -13,7 +13,7 @@ from tests.unit.net.messaging.test_receiving import PUSH, is_empty, receipt, rec
 from tests.wire import h2_frames as h2
 
 from turbopump.net.grpc.codes import Code
-from turbopump.net.grpc.framing import framed
+from turbopump.net.grpc.framing import frame_message
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.messaging.messaging import PATH
@@ -49,7 +49,7 @@ def body_of(*entries: dict[str, str], group: str = "G1", topic: str = "TNormal")
     asked = message_class("AckMessageRequest")(
         group={"name": group}, topic={"name": topic}, entries=entries
     )
-    return framed(asked.SerializeToString())
+    return frame_message(asked.SerializeToString())
 
 
 def warm(front: GrpcWorld, receipts: list[dict[str, str]]) -> None:
@@ -138,7 +138,7 @@ def test_other_handles_are_the_services(front: GrpcWorld, name: str) -> None:
         body_of(),
         body_of(group="a b"),
         body_of({"message_id": "m", "receipt_handle": "h"}, topic=""),
-        framed(b"\xff"),
+        frame_message(b"\xff"),
     ],
 )
 def test_other_requests_are_the_services(front: GrpcWorld, body: bytes) -> None:

@@ -17,11 +17,11 @@ from turbopump.engine.types import NewMessage
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.backend import PoppedMessages, PopRequest
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.properties import RESERVED
 
 NATIVE, PYTHON = "GNative", "GPython"
-STORE_HOST = pack("127.0.0.1:10911")
+STORE_HOST = pack_host("127.0.0.1:10911")
 RECEIVE = message_class("ReceiveMessageRequest")(
     group={"name": NATIVE},
     message_queue={"topic": {"name": "TNormal"}, "id": -1},

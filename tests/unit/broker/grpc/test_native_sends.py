@@ -13,7 +13,7 @@ from tests.unit.net.grpc.conftest import hear
 from tests.unit.net.messaging.test_sending import records
 from tests.wire import h2_frames as h2
 
-from turbopump.net.grpc.framing import framed
+from turbopump.net.grpc.framing import frame_message
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.messaging.messaging import PATH
@@ -65,7 +65,7 @@ def sides(make_front: Callable[..., GrpcWorld]) -> Sides:
 
 
 def body_of(*messages: dict[str, Any]) -> bytes:
-    return framed(message_class("SendMessageRequest")(messages=messages).SerializeToString())
+    return frame_message(message_class("SendMessageRequest")(messages=messages).SerializeToString())
 
 
 PRINTED = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=20)

@@ -99,7 +99,7 @@ class MemoryShell:
             self.network.todo.append(lambda part=part: self._deliver(end, part))
         return connection not in self.blocked
 
-    def pause(self, connection: int, paused: bool) -> None:
+    def set_paused(self, connection: int, paused: bool) -> None:
         (self.paused.add if paused else self.paused.discard)(connection)
 
     def close(self, connection: int) -> None:
@@ -175,7 +175,9 @@ class Broker:
             flush_disk_type=mode,
         )
         self.store = Store.open(RealFiles(), config, self.disk, self.network.now_ms)
-        self.log = self.store.replicated(self.network.now_ms, plain=not self.options.switches)
+        self.log = self.store.as_replicated(
+            self.network.now_ms, plain=not self.options.has_elections
+        )
         self.service = HaService(
             self.options,
             self.log,
@@ -276,7 +278,7 @@ class HeldDisk(InlineDisk):
         self.holds_files = False
         files, self._files = self._files, []
         for job in files:
-            job.finish()
+            job.wait_and_report()
 
     def hold(self) -> None:
         self._held = []
@@ -284,14 +286,14 @@ class HeldDisk(InlineDisk):
     def release(self) -> None:
         held, self._held = self._held or [], None
         for job in held:
-            job.finish()
+            job.wait_and_report()
 
 
 class _HeldJob:
     def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._parts: tuple[Callable[[], Any], Callable[[Any], None]] | None = (work, done)
 
-    def finish(self) -> None:
+    def wait_and_report(self) -> None:
         parts, self._parts = self._parts, None
         if parts is not None:
             InlineDisk().submit(*parts)

@@ -70,7 +70,7 @@ class Group:
         self.link = Link(self.master)
         self.lead = MetadataFollower(self.master.broker, Link(None))
         self.follower = MetadataFollower(self.replica.broker, self.link)
-        self.follower.follow(MASTER, 0, self.replica.steady_ms)
+        self.follower.begin_following(MASTER, 0, self.replica.steady_ms)
 
     def round(self, by_ms: int = 60_000) -> None:
         """Advance the clock and run a round of the replica."""
@@ -87,9 +87,9 @@ class Group:
 
 def copy_log(master: Any, replica: Any) -> None:
     """Copy the master's log to the replica, byte for byte, and confirm it."""
-    source, log = master.broker.store, replica.broker.store.replicated(replica.now_ms)
+    source, log = master.broker.store, replica.broker.store.as_replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     size = source.max_log_offset
-    log.append(0, bytes(source._log.view(0, size)), replica.now_ms)
+    log.append(0, bytes(source._log.view_bytes(0, size)), replica.now_ms)
     log.confirm_to(size, replica.now_ms)
     assert replica.broker.store.dispatched_log_offset == size

@@ -18,7 +18,7 @@ from turbopump.engine.types import PutStatus
 
 
 def watch(service: HaService, name: str, note: Callable[[], None]) -> None:
-    """Have `note` called before each `lapse` or `renew` of a service."""
+    """Have `note` called before each `on_lease_ended` or `on_lease_granted` of a service."""
     real = getattr(service, name)
     setattr(service, name, lambda: (note(), real()))
 
@@ -27,8 +27,8 @@ def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
     """R27: the master has stopped before a different broker can be elected."""
     one, two = pair(make)
     notified: list[str] = []
-    watch(one.broker.service, "lapse", lambda: notified.append("lapse"))
-    watch(one.broker.service, "renew", lambda: notified.append("renewed"))
+    watch(one.broker.service, "on_lease_ended", lambda: notified.append("lapse"))
+    watch(one.broker.service, "on_lease_granted", lambda: notified.append("renewed"))
     one.script.grants = False
     one.pass_time(LEASE_MS - 1100)
     assert one.membership.has_lease()
@@ -107,7 +107,11 @@ def test_no_lease_of_before_counts_in_a_term(make: Make) -> None:
     asked = member.script.take(CODES.BROKER_HEARTBEAT)
     assert asked.request.fields["epoch"] == "1", "asked again at once"
     notified: list[int] = []
-    watch(member.broker.service, "renew", lambda: notified.append(member.group.network.now_ms))
+    watch(
+        member.broker.service,
+        "on_lease_granted",
+        lambda: notified.append(member.group.network.now_ms),
+    )
     member.script.grant(asked)
     assert member.membership.has_lease()
     assert notified == [member.group.network.now_ms], "not with the next tick"

@@ -22,7 +22,7 @@ def group(make_world: Callable[..., Any]) -> Group:
     made = Group(make_world)
     for _ in range(3):
         put(made.master, DELAY)
-    made.replica.broker.role.end(1)
+    made.replica.broker.role.become_replica(1)
     return made
 
 

@@ -16,22 +16,22 @@ INVISIBLE_MS = 50_000
 def elect(group: Group) -> Any:
     """Copy the master's log to the replica, and make the replica the master."""
     source, replica = group.master.broker.store, group.replica
-    log = replica.broker.store.replicated(replica.now_ms)
+    log = replica.broker.store.as_replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     begin, size = int(log.end), source.max_log_offset
-    log.append(begin, bytes(source._log.view(begin, size - begin)), replica.now_ms)
+    log.append(begin, bytes(source._log.view_bytes(begin, size - begin)), replica.now_ms)
     log.confirm_to(size, replica.now_ms)
-    replica.broker.role.end(1)
+    replica.broker.role.become_replica(1)
     log.to_master(2, replica.now_ms)
     log.confirm_to(log.end, replica.now_ms)
-    group.follower.lead(2, replica.now_ms)
+    group.follower.begin_leading(2, replica.now_ms)
     replica.broker.role._is_slave = False
     return replica
 
 
 def confirm(world: Any) -> None:
     """Confirm all that the master has stored."""
-    log = world.broker.store.replicated(world.now_ms)
+    log = world.broker.store.as_replicated(world.now_ms)
     log.confirm_to(log.end, world.now_ms)
 
 
@@ -66,14 +66,14 @@ def test_recalls_hold_over_a_rewind_before_a_term(make_world: Callable[..., Any]
     master.pass_time(2_000)
     assert timers.status(master.now_ms).offset_behind == 0
     group.lead.shut_down()
-    master.broker.role.end(1)
-    timers.follow()
+    master.broker.role.become_replica(1)
+    timers.begin_following()
     assert timers.status(master.now_ms).offset_behind > 1_500
     master.now_ms += 30_000
-    log = master.broker.store.replicated(master.now_ms)
+    log = master.broker.store.as_replicated(master.now_ms)
     log.to_replica(master.now_ms)
     log.to_master(2, master.now_ms)
-    group.lead.lead(2, master.now_ms)
+    group.lead.begin_leading(2, master.now_ms)
     master.broker.role._is_slave = False
     for _ in range(50):
         master.now_ms += 100

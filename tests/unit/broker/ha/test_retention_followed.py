@@ -21,13 +21,13 @@ def group(make_world: Callable[..., Any]) -> Group:
 def follow(group: Group) -> None:
     """Copy the master's log files and tables to the replica."""
     master, replica = group.master, group.replica
-    source, log = master.broker.store, replica.broker.store.replicated(replica.now_ms)
+    source, log = master.broker.store, replica.broker.store.as_replicated(replica.now_ms)
     log.to_replica(replica.now_ms)
     for at in range(0, source.max_log_offset, FILE_SIZE):
         size = min(FILE_SIZE, source.max_log_offset - at)
-        log.append(at, bytes(source._log.view(at, size)), replica.now_ms)
+        log.append(at, bytes(source._log.view_bytes(at, size)), replica.now_ms)
     log.confirm_to(source.max_log_offset, replica.now_ms)
-    replica.broker.role.end(1)
+    replica.broker.role.become_replica(1)
     replica.set_clock(master.now_ms - replica.now_ms)
     group.round()
     assert group.follower.error == ""
@@ -41,7 +41,7 @@ def clean(world: Any) -> int:
     for _ in range(10):
         world.pass_time(1_000, step_ms=500)
         world.broker.delay.begin_save()
-        world.broker.delay.take_save()
+        world.broker.delay.take_unsaved_content()
     look_at_waiting(world.broker.waiting)
     return delete_expired(world.broker.store, int(time.time() * 1_000) + 80 * HOUR_MS)
 

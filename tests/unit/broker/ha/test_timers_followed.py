@@ -20,7 +20,7 @@ def group(make_world: Callable[..., Any]) -> Group:
 def follow(group: Group) -> None:
     """Copy the log, and let the replica read the tables."""
     copy_log(group.master, group.replica)
-    group.replica.broker.role.end(1)
+    group.replica.broker.role.become_replica(1)
     group.replica.set_clock(group.master.now_ms - group.replica.now_ms)
     group.round()
     group.replica.run_timers()
@@ -36,7 +36,7 @@ def test_it_fills_its_wheel_as_far_as_the_master_has(group: Group) -> None:
     send(group.master, b"later", TIMER_DELAY_SEC=60)
     flushed(group)
     send(group.master, b"unknown", TIMER_DELAY_SEC=60)
-    checkpoint = group.master.broker.timers.checkpoint()
+    checkpoint = group.master.broker.timers.replica_checkpoint()
     assert checkpoint.master_queue_offset == 2
     follow(group)
     replica = group.replica.broker.timers
@@ -52,10 +52,10 @@ def test_the_new_master_delivers_the_rest_of_the_old_one(group: Group) -> None:
     send(group.master, b"unknown", TIMER_DELAY_SEC=60)
     follow(group)
     replica = group.replica
-    log = replica.broker.store.replicated(replica.now_ms)
+    log = replica.broker.store.as_replicated(replica.now_ms)
     log.to_master(2, replica.now_ms)
     log.confirm_to(log.end, replica.now_ms)
-    group.follower.lead(2, replica.now_ms)
+    group.follower.begin_leading(2, replica.now_ms)
     replica.broker.role._is_slave = False
     for _ in range(80):
         replica.now_ms += 1_000
@@ -75,8 +75,8 @@ def test_a_master_that_stops_keeps_its_delivery_progress(group: Group) -> None:
     master.pass_time(1_200)
     before = stored(master, queue_id=0)
     group.lead.shut_down()
-    master.broker.role.end(1)
-    group.lead.follow("", 0, master.steady_ms)
+    master.broker.role.become_replica(1)
+    group.lead.begin_following("", 0, master.steady_ms)
     master.close()
     master.open()
     master.pass_time(5_000)
@@ -89,7 +89,7 @@ def test_progress_of_a_master_that_knows_less_is_not_taken(group: Group) -> None
     flushed(group)
     follow(group)
     timers = group.replica.broker.timers
-    mine = group.master.broker.timers.checkpoint()
+    mine = group.master.broker.timers.replica_checkpoint()
     assert timers.durable.data_version == group.master.broker.timers.durable.data_version
     assert mine.state_version == timers.durable.data_version.state_version == 0
     assert not timers.is_behind_master(mine._replace(read_ms=mine.read_ms - 1_000))
@@ -107,10 +107,10 @@ def test_an_answer_that_is_no_checkpoint_changes_nothing(group: Group, body: byt
         return group.master.dispatch(request)
 
     group.link.target = answer
-    before = group.replica.broker.timers.checkpoint()
+    before = group.replica.broker.timers.replica_checkpoint()
     group.round()
     assert "timers" in group.follower.error
-    assert group.replica.broker.timers.checkpoint() == before
+    assert group.replica.broker.timers.replica_checkpoint() == before
     assert group.replica.broker.store.max_queue_offset(TIMER_TOPIC, 0) == 0
 
 
@@ -124,7 +124,7 @@ def test_a_cut_removes_the_units_of_removed_bytes(group: Group) -> None:
     replica = group.replica
     timers = replica.broker.timers
     assert timers._files.queue_offset == 2
-    replica.broker.store.replicated(replica.now_ms).truncate(end, replica.now_ms)
+    replica.broker.store.as_replicated(replica.now_ms).truncate_log(end, replica.now_ms)
     timers.on_truncated()
     assert (timers._files.queue_offset, timers._files.log_end) == (1, 52)
     assert timers.durable.current.queue_offset == 1

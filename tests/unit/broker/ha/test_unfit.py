@@ -30,7 +30,7 @@ def test_a_broker_named_master_of_an_epoch_it_had_declines(make: Make, group: Gr
     again.start()
     again.registered(word(1, 1))
     assert not again.broker.service.is_master
-    assert "not newer than 1" in again.membership.reason
+    assert "not newer than 1" in again.membership.reason_without_role
     again.pass_time()
     assert unfit(again) == "failed"
     nobody_reigns(again, 2)
@@ -40,7 +40,7 @@ def test_a_broker_named_master_of_an_epoch_it_had_declines(make: Make, group: Gr
     again.elected(word(3, 1, set_epoch=3))
     assert again.broker.service.is_master
     assert again.broker.log.epochs.last_epoch == 3
-    assert again.membership.reason == ""
+    assert again.membership.reason_without_role == ""
 
 
 def test_behind_javas_controllers_it_falls_silent(make: Make, group: Group) -> None:
@@ -52,7 +52,7 @@ def test_behind_javas_controllers_it_falls_silent(make: Make, group: Group) -> N
     again.script.language = "JAVA"
     again.start()
     again.registered(word(1, 1))
-    assert "not newer than 1" in again.membership.reason
+    assert "not newer than 1" in again.membership.reason_without_role
     again.script.beats.clear()
     again.pass_time(TIMEOUT_MS)
     assert again.script.beats == [], "the controllers must take it for dead"
@@ -63,7 +63,7 @@ def test_behind_javas_controllers_it_falls_silent(make: Make, group: Group) -> N
     again.elected(word(3, 1, set_epoch=3))
     assert again.broker.service.is_master
     assert again.broker.log.epochs.last_epoch == 3
-    assert again.membership.reason == ""
+    assert again.membership.reason_without_role == ""
 
 
 def test_a_broker_that_gave_way_in_vain_gives_way_again(make: Make, group: Group) -> None:
@@ -113,7 +113,7 @@ def test_a_broker_that_cannot_lead_declines(
     two.script.beats.clear()
     two.membership.on_notice(word(2, 2, set_epoch=3))
     assert not two.broker.service.is_master
-    assert two.membership.reason == "the disk is gone"
+    assert two.membership.reason_without_role == "the disk is gone"
     if language == "PYTHON":
         assert unfit(two) == "failed", "explicitly, at once"
         two.pass_time(TIMEOUT_MS)
@@ -179,7 +179,7 @@ class TestFitness:
         """An older controller takes an unknown word in `unfit` for a failed store."""
         member = master(make)
         for slow in (True, False, None):
-            monkeypatch.setattr(GroupCommit, "slow", slow)
+            monkeypatch.setattr(GroupCommit, "is_sync_slow", slow)
             member.script.beats.clear()
             member.pass_time(100 if slow else 1000)
             reported = None if slow is None else str(slow).lower()
@@ -247,7 +247,7 @@ class TestHandingOver:
         one.pass_time(1000)
         one.script.beats.clear()
         assert one.membership.has_successor
-        one.membership.retire()
+        one.membership.report_stopping()
         assert unfit(one) == "stopping", "at once"
         assert one.broker.service.is_master and one.membership.has_successor
         sent = one.broker.send()
@@ -260,17 +260,17 @@ class TestHandingOver:
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one, _two = pair(make)
-        monkeypatch.setattr(GroupCommit, "slow", True)
+        monkeypatch.setattr(GroupCommit, "is_sync_slow", True)
         one.pass_time(1000)
         assert unfit(one) is None and one.membership.has_successor
-        one.membership.retire()
+        one.membership.report_stopping()
         assert unfit(one) == "stopping"
 
     def test_it_follows_no_master_then(self, make: Make) -> None:
         """The next master would take the broker into its set, and all sends would wait for its
         end."""
         one, _two = pair(make)
-        one.membership.retire()
+        one.membership.report_stopping()
         one.membership.on_notice(word(2, 2, set_epoch=3))
         one.pass_time(1000)
         assert CODES.EXCHANGE_BROKER_HA_INFO not in one.script.codes()
@@ -296,10 +296,10 @@ class TestHandingOver:
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(300)
-        heir.check()
+        heir.resolve_if_ended()
         assert not waits.done
         one.membership.on_notice(word(2, 2, set_epoch=3))
-        heir.check()
+        heir.resolve_if_ended()
         assert waits.done
 
     def test_a_stop_waits_for_a_bounded_time(self, make: Make, group: Group) -> None:
@@ -307,10 +307,10 @@ class TestHandingOver:
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(HAND_OVER_MS - 100)
-        heir.check()
+        heir.resolve_if_ended()
         assert not waits.done and one.broker.service.is_master
         one.pass_time(100)
-        heir.check()
+        heir.resolve_if_ended()
         assert waits.done and one.broker.service.is_master
 
     def test_a_stop_without_an_heir_does_not_wait(self, make: Make, group: Group) -> None:
@@ -323,7 +323,7 @@ class TestHandingOver:
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one, _two = pair(make)
-        one.membership.retire()
+        one.membership.report_stopping()
         fails(one, monkeypatch)
         one.pass_time()
         assert unfit(one) == "failed" and not one.membership.has_successor
@@ -339,7 +339,7 @@ def stopping(member: Member, group: Group) -> tuple[Deferred[None], LeadershipHa
 
 def nobody_reigns(member: Member, epoch: int) -> None:
     """Answer a lookup: the group has no master."""
-    member.membership.look_soon()
+    member.membership.read_state_soon()
     member.pass_time()
     if CODES.CONTROLLER_GET_REPLICA_INFO in member.script.codes():
         member.info(word(epoch, None, {1}))

@@ -22,7 +22,7 @@ def test_a_heartbeat_registers_and_makes_the_retry_topic(admin: Any) -> None:
     assert retry is not None
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
     assert admin.broker.groups.get("g") is not None
-    assert list(admin.broker.producers.group("pg")) == [peer]
+    assert list(admin.broker.producers.producers_of("pg")) == [peer]
     assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c1"]}
 
 
@@ -115,7 +115,7 @@ def test_a_restarted_broker_asks_for_the_subscriptions(admin: Any) -> None:
 )
 def test_odd_heartbeats(admin: Any, body: bytes, code: int) -> None:
     assert admin.ask(34, body, admin.connect()).code == code
-    assert admin.broker.producers.all() == {}
+    assert admin.broker.producers.all_producers() == {}
 
 
 def test_too_many_groups_of_one_connection_are_refused(
@@ -138,7 +138,7 @@ def test_leaving(admin: Any) -> None:
     assert admin.notified(second) == ["g"]
     assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
     assert admin.ask(35, peer=first, clientID="c1", producerGroup="pg").code == 0
-    assert list(admin.broker.producers.group("pg")) == [second]
+    assert list(admin.broker.producers.producers_of("pg")) == [second]
     assert admin.ask(35, peer=first, clientID="c1", consumerGroup="other").code == 0
     assert admin.ask(35, peer=second, consumerGroup="g").code == 0
     assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
@@ -152,11 +152,11 @@ def test_a_lost_connection_leaves_everything_and_the_rest_is_told(admin: Any) ->
     first.lost()
     assert admin.notified(second) == ["g"]
     assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
-    assert list(admin.broker.producers.group("pg")) == [second]
+    assert list(admin.broker.producers.producers_of("pg")) == [second]
 
 
 def test_silent_connections_are_closed(admin: Any) -> None:
-    from turbopump.broker.handlers.clients import housekeeping
+    from turbopump.broker.handlers.clients import remove_expired_clients
 
     silent, second = admin.connect(), admin.connect()
     admin.heartbeat(silent, "c1", admin.consumer("g", "T"), producers=("pg",))
@@ -164,15 +164,15 @@ def test_silent_connections_are_closed(admin: Any) -> None:
     admin.heartbeat(second, "c2", admin.consumer("g", "T"))
     admin.notified(second)
     admin.world.now_ms += 60_000
-    housekeeping(admin.broker)
+    remove_expired_clients(admin.broker)
     assert not silent.context["wire"].closed
     admin.world.now_ms += 1
-    housekeeping(admin.broker)
+    remove_expired_clients(admin.broker)
     assert silent.context["wire"].closed
     assert not second.context["wire"].closed
     assert admin.notified(second) == ["g"]
     assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
-    assert admin.broker.producers.all() == {}
+    assert admin.broker.producers.all_producers() == {}
 
 
 def test_a_heartbeat_does_not_wait_until_its_group_is_saved(admin: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_heartbeat_does_not_wait_until_its_group_is_saved(admin: Any) -> None:
 
 @pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
 def test_a_clock_that_is_set_ends_no_lease_and_prolongs_none(admin: Any, by_ms: int) -> None:
-    from turbopump.broker.handlers.clients import housekeeping
+    from turbopump.broker.handlers.clients import remove_expired_clients
 
     peer = admin.connect()
     admin.heartbeat(peer, "c1", admin.consumer("g", "T"), producers=("pg",))
@@ -208,7 +208,7 @@ def test_a_clock_that_is_set_ends_no_lease_and_prolongs_none(admin: Any, by_ms: 
 
     assert lock("c1") == [queue]
     admin.world.set_clock(by_ms)
-    housekeeping(admin.broker)
+    remove_expired_clients(admin.broker)
     assert not peer.context["wire"].closed
     assert lock("c2") == []
     (info,) = admin.json(328)["data"]["pg"]
@@ -216,19 +216,21 @@ def test_a_clock_that_is_set_ends_no_lease_and_prolongs_none(admin: Any, by_ms: 
     admin.world.now_ms += 60_001
     assert lock("c2") == [queue]
     admin.world.now_ms += 60_000
-    housekeeping(admin.broker)
+    remove_expired_clients(admin.broker)
     assert peer.context["wire"].closed
 
 
 def test_housekeeping_sweeps_locks_and_compensations(admin: Any) -> None:
-    from turbopump.broker.handlers.clients import housekeeping
+    from turbopump.broker.handlers.clients import remove_expired_clients
     from turbopump.net.wire.queues import MessageQueue
     from turbopump.net.wire.subscription import parse_subscription
 
     admin.broker.locks.lock("g", "c", [MessageQueue("T", "b", 0)], admin.now_ms)
-    admin.broker.consumers.compensate("g", "T", parse_subscription("T", "*"), admin.now_ms)
+    admin.broker.consumers.remember_subscription(
+        "g", "T", parse_subscription("T", "*"), admin.now_ms
+    )
     admin.world.now_ms += 600_001
-    housekeeping(admin.broker)
+    remove_expired_clients(admin.broker)
     assert len(admin.broker.locks) == 0
     assert admin.broker.consumers.find_subscription("g", "T") is None
 
@@ -268,7 +270,7 @@ def test_check_client_config(
     admin: Any, enabled: str, kind: str, expression: str, code: int, remark: str | None
 ) -> None:
     if enabled:
-        admin.broker.config.update([Property("enablePropertyFilter", enabled)])
+        admin.broker.config.update_keys([Property("enablePropertyFilter", enabled)])
     data = {"topic": "T", "subString": expression, "expressionType": kind}
     response = admin.ask(46, {"clientId": "c", "group": "g", "subscriptionData": data})
     assert (response.code, response.remark) == (code, remark)

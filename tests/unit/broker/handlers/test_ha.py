@@ -134,7 +134,9 @@ class Heard:
     def __init__(self, admin: Any) -> None:
         self.words: list[GroupState] = []
         self.reported: list[tuple[str, str, bool]] = []
-        self.finder = SimpleNamespace(master_reported=lambda *what: self.reported.append(what))
+        self.master_finder = SimpleNamespace(
+            master_reported=lambda *what: self.reported.append(what)
+        )
         admin.broker.membership = self
 
     def on_notice(self, word: GroupState) -> None:
@@ -145,7 +147,7 @@ def test_a_master_says_where_its_log_is_copied_from(admin: Any) -> None:
     steer(admin, 77, leader=LeaderStatus())
     admin.broker.ha_address = "10.0.0.9:10912"
     assert "masterHaAddress" not in admin.ask(906).fields, "it is not the master"
-    admin.broker.role.begin(SimpleNamespace(has_ended=False))
+    admin.broker.role.become_master(SimpleNamespace(has_ended=False))
     fields = admin.ask(906).fields
     assert fields == {
         "masterHaAddress": "10.0.0.9:10912",

@@ -308,10 +308,10 @@ def test_idle_pull_is_woken_by_a_message(world: Any) -> None:
     send(world, b"first")
     later = hold(world, queue_offset=1)
     send(world, b"other queue", queue_id=1)
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert not later.done
     send(world, b"second")
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     response = answered(later)
     assert response.code == 0
     assert bodies(response) == [b"second"]
@@ -360,10 +360,10 @@ def test_messages_of_other_tags_do_not_wake(world: Any) -> None:
     later = hold(world, queue_offset=1, subscription="a")
     for _ in range(3):
         send(world, b"no", "b")
-        world.broker.held_pulls.sweep()
+        world.broker.held_pulls.attempt_grown()
     assert not later.done
     send(world, b"yes", "a")
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     response = answered(later)
     assert bodies(response) == [b"yes"]
     assert numbers(response)[1] == 5
@@ -373,7 +373,7 @@ def test_filtered_pull_ends_where_it_has_looked(world: Any) -> None:
     send(world, b"x")
     later = hold(world, queue_offset=1, subscription="a")
     send(world, b"no", "b")
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     world.pass_time(15_100)
     response = answered(later)
     assert response.code == ResponseCode.PULL_NOT_FOUND
@@ -384,7 +384,7 @@ def test_waiting_pull_learns_of_a_reset(world: Any) -> None:
     send(world, b"x")
     later = hold(world, queue_offset=1)
     world.broker.offsets.set_reset("G", "T", 0, QueueOffset(0), world.now_ms)
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     response = answered(later)
     assert (response.code, response.remark) == (21, "OFFSET_RESET")
 
@@ -395,7 +395,7 @@ def test_waiting_pull_sees_the_subscription_of_its_wake(world: Any) -> None:
     later = hold(world, queue_offset=1, sys_flag=SUSPEND_FLAG, sub_version=1)
     subscribe(world, "b", version=2)
     send(world, b"for b", "b")
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert bodies(answered(later)) == [b"for b"]
 
 
@@ -413,7 +413,7 @@ def test_held_pull_commits_once(world: Any) -> None:
     hold(world, queue_offset=1, commit_offset=1, sys_flag=flags)
     world.broker.offsets.commit("G", "T", 0, QueueOffset(0), world.now_ms)
     send(world, b"y")
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert world.broker.offsets.query("G", "T", 0) == 0
 
 
@@ -424,7 +424,7 @@ def test_lost_connection_is_forgotten(world: Any) -> None:
     world.client.lost()
     assert world.broker.held_pulls.count == 0
     send(world, b"y")
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert not later.done
 
 
@@ -437,7 +437,7 @@ def test_failure_of_a_held_pull_is_answered(world: Any, monkeypatch: Any) -> Non
     later = hold(world, queue_offset=1)
     send(world, b"y")
     monkeypatch.setattr(type(world.broker.store), "read", broken)
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     response = answered(later)
     assert response.code == ResponseCode.SYSTEM_ERROR
     assert response.remark == "RuntimeError: disk on fire"
@@ -473,8 +473,8 @@ def test_sync_flush_shows_messages_once_they_are_safe(make_world: Callable[..., 
     world.disk.hold()
     second = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, 1, 0)
     world.dispatch(new_request(RequestCode.SEND_MESSAGE_V2, second, b"second"))
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert not later.done
     world.disk.release()
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert bodies(answered(later)) == [b"second"]

@@ -442,7 +442,7 @@ def test_a_damaged_log_takes_no_sends_and_says_where(world: Any) -> None:
     first = world.ask(V2, header(), b"x" * 100)
     log_offset = int(first.fields["msgId"][16:], 16)
     store = world.broker.store
-    region = store._log.region(0)
+    region = store._log.file_region(0)
     region.write(log_offset + 90, b"y")
     assert store.read("T", int(first.fields["queueId"]), 0, 1).count == 0
     response = world.ask(V2, header(), b"x")

@@ -44,7 +44,7 @@ def scrape(admin: Any) -> Callable[[], Samples]:
     """name -> values of the labels that not every sample has, by label name -> value."""
 
     def call() -> Samples:
-        body, content_type = render(CounterSnapshot.take(admin.broker, admin.now_ms), "")
+        body, content_type = render(CounterSnapshot.read_counters(admin.broker, admin.now_ms), "")
         assert content_type.startswith("text/plain")
         found: Samples = {}
         for family in text_string_to_metric_families(body.decode()):
@@ -81,7 +81,7 @@ def test_traffic_by_topic_and_group(admin: Any, scrape: Callable[[], Samples]) -
     assert found["rocketmq_storage_message_reserve_time"] == {(): 5_000}
     assert found["rocketmq_storage_dispatch_behind_bytes"] == {(): 0}
     assert found["rocketmq_broker_permission"] == {(): 6}
-    assert found["rocketmq_topic_number"] == {(): len(admin.broker.topics.all())}
+    assert found["rocketmq_topic_number"] == {(): len(admin.broker.topics.all_topics())}
 
 
 def test_system_topics_are_marked(admin: Any, scrape: Callable[[], Samples]) -> None:
@@ -92,7 +92,7 @@ def test_system_topics_are_marked(admin: Any, scrape: Callable[[], Samples]) -> 
 def test_a_store_that_takes_no_messages(admin: Any, scrape: Callable[[], Samples]) -> None:
     assert scrape()["turbopump_store_unfit"] == {(): 0}
     assert "storeUnfit" not in admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
-    admin.broker.store._commit.fail(OSError(errno.EIO, "input/output error"))
+    admin.broker.store._commit.fail_for_good(OSError(errno.EIO, "input/output error"))
     assert scrape()["turbopump_store_unfit"] == {(): 1}
     shown = admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     assert "input/output error" in shown["storeUnfit"]
@@ -103,7 +103,7 @@ def test_a_store_whose_disk_is_slow(
 ) -> None:
     assert scrape()["turbopump_store_slow"] == {(): 0}
     assert "storeSlow" not in admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
-    monkeypatch.setattr(GroupCommit, "slow", True)
+    monkeypatch.setattr(GroupCommit, "is_sync_slow", True)
     found = scrape()
     assert (found["turbopump_store_slow"], found["turbopump_store_unfit"]) == ({(): 1}, {(): 0})
     assert admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]["storeSlow"] == "true"
@@ -179,6 +179,6 @@ def test_without_replication_nothing_is_said_of_it_in_the_runtime_table(admin: A
 def test_other_forms(admin: Any) -> None:
     """Newer Prometheus servers request OpenMetrics text."""
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-    body, content_type = render(CounterSnapshot.take(admin.broker, admin.now_ms), accept)
+    body, content_type = render(CounterSnapshot.read_counters(admin.broker, admin.now_ms), accept)
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")

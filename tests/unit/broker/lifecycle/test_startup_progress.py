@@ -26,6 +26,6 @@ def test_told_each_time_and_logged_now_and_then(caplog: Any) -> None:
 def test_given_up_it_ends_at_the_next_step() -> None:
     opening = StartupProgress(lambda work: work(), lambda _progress: None, lambda: 0)
     opening.report(Progress("x", 1, 2))
-    opening.give_up()
+    opening.cancel_opening()
     with pytest.raises(OpeningStopped):
         opening.report(Progress("x", 2, 2))

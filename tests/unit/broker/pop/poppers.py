@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tests.unit.broker.pop.answers import read_offsets
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.pop import AckMessageRequest, PopMessageRequest
@@ -50,7 +50,7 @@ class Popper:
         request = new_request(RequestCode.POP_MESSAGE, PopMessageRequest(**asked))
         response: Any = self.world.dispatch(request)
         # The first pop after a restart runs the steps of recovery.
-        return finish(response) if isinstance(response, Generator) else response
+        return run_to_result(response) if isinstance(response, Generator) else response
 
     def pop(self, **changes: Any) -> list[tuple[str, str]]:
         """Body and handle of each message."""

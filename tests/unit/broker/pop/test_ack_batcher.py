@@ -38,7 +38,7 @@ def test_a_full_record_and_another_time_are_written_first(monkeypatch: pytest.Mo
     responses = [batcher.add(KEY, QueueOffset(number), 900, 0) for number in range(3)]
     assert log.written == [((0, 1), 900)]
     responses.append(batcher.add(KEY, QueueOffset(3), 800, 0))
-    batcher.flush()
+    batcher.write_collected()
     assert log.written == [((0, 1), 900), ((2,), 900), ((3,), 800)]
     assert all(response.value is PutStatus.PUT_OK for response in responses)
 
@@ -50,5 +50,5 @@ def test_an_error_answers_its_acknowledgements_and_no_others() -> None:
     batcher = ack_batcher.AckBatcher(log, lambda _flush: None, lambda: 1)
     other = KEY._replace(queue_id=1)
     responses = [batcher.add(key, QueueOffset(0), 900, 0) for key in (KEY, other)]
-    batcher.flush()
+    batcher.write_collected()
     assert [one.value for one in responses] == [PutStatus.UNKNOWN_ERROR, PutStatus.PUT_OK]

@@ -66,9 +66,9 @@ def moved(giver: ActingJournal, taker: ActingJournal, return_number: int = 0) ->
     after: int | None = 0
     pages = 0
     while after is not None:
-        parsed = json.loads(json.dumps(giver.page(after, return_number)))
+        parsed = json.loads(json.dumps(giver.notes_after(after, return_number)))
         generation, found, after = read_page(parsed)
-        assert taker.take(generation, found)
+        assert taker.take_notes(generation, found)
         pages += 1
     return pages
 
@@ -85,9 +85,9 @@ def test_a_note_counts_once_it_is_on_the_disk(world: World, notes: ActingJournal
     world.close()
     world.open()
     again = world.broker.pop.notes
-    assert again.all() == notes.all()
+    assert again.all_notes() == notes.all_notes()
     assert (again.generation, again.master_takes) == (notes.generation, True)
-    [first, second] = again.all()
+    [first, second] = again.all_notes()
     assert (first.check_point, first.acked, first.revive_queue_id) == (point(5), (6,), 3)
     assert (second.check_point, second.acked, second.invisible_ms) == (None, (40, 42), 700)
     assert first.acked_bits(point(5)) == 0b010
@@ -152,10 +152,10 @@ def test_notes_go_from_broker_to_broker_once(others: Callable[[], ActingJournal]
     count = master._number
     moved(giver, master, 8)
     assert master._number == count, "none is taken twice"
-    master.forget(count)
+    master.forget_notes(count)
     moved(giver, master)
     assert len(master) == 0, "nor when it is in the log"
-    giver.drop_taken_over(7)
+    giver.forget_taken_over_notes(7)
     assert len(giver) == 2 * PAGE + 1, "that master has not asked here"
 
 
@@ -165,12 +165,12 @@ def test_a_replica_forgets_notes_its_master_has_read(others: Callable[[], Acting
     moved(giver, master, 7)
     giver.add_check_point(point(9), 0, NOW_MS)
     giver.add_ack(ack(point(0), 0), 900, 0, NOW_MS)
-    giver.drop_taken_over(7)
-    assert [note.key.start for note in giver.all()] == [9, 0], "later notes are news"
-    giver.drop_taken_over(7)
+    giver.forget_taken_over_notes(7)
+    assert [note.key.start for note in giver.all_notes()] == [9, 0], "later notes are news"
+    giver.forget_taken_over_notes(7)
     assert len(giver) == 2
     moved(giver, master, 8)
-    giver.drop_taken_over(8)
+    giver.forget_taken_over_notes(8)
     assert len(giver) == 0
     assert len(master) == 2
 
@@ -182,11 +182,11 @@ def test_there_may_be_no_room_for_notes(
     for number in range(9):
         giver.add_check_point(point(3 * number), 0, NOW_MS)
     monkeypatch.setattr(notes_module, "SIZE_MAX", 2_000)
-    generation, found, _ = read_page(giver.page(0, 0))
-    assert not master.take(generation, found)
+    generation, found, _ = read_page(giver.notes_after(0, 0))
+    assert not master.take_notes(generation, found)
     assert len(master) == 0
     monkeypatch.undo()
-    assert master.take(generation, found)
+    assert master.take_notes(generation, found)
     assert len(master) == 9
 
 
@@ -215,9 +215,9 @@ def test_notes_that_contradict_themselves_are_refused() -> None:
     for changes in (
         {"number": -1},
         {"reviveQueueId": -1},
-        {"checkPoint": point(6).body().decode()},
+        {"checkPoint": point(6).encode_body().decode()},
         {"checkPoint": "{}"},
-        {"ack": many.body().decode()},
+        {"ack": many.encode_body().decode()},
     ):
         with pytest.raises(BadBody):
             JournaledPop.from_json({**one, **changes})
@@ -225,7 +225,7 @@ def test_notes_that_contradict_themselves_are_refused() -> None:
 
 def test_a_damaged_table_is_said(world: World) -> None:
     world.broker.pop.notes.add_check_point(point(5), 3, NOW_MS)
-    world.broker.saver.finish()
+    world.broker.saver.begin_last_writes()
     path = Path(f"{world.files._folder}/{FILE_NAME}")
     path.write_text(path.read_text().replace('"number"', '"number":[],"x"'))
     world.close()

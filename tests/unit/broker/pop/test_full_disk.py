@@ -40,7 +40,7 @@ def test_a_pop_on_a_full_disk_gets_an_error_and_messages_once_there_is_room(
             assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "disk is full" in code_of(response)[1]
         assert len(caplog.messages) == 1
-        metrics, _ = render(CounterSnapshot.take(world.broker, world.now_ms), "")
+        metrics, _ = render(CounterSnapshot.read_counters(world.broker, world.now_ms), "")
         (line,) = re.findall(rb"(?m)^turbopump_pops_refused_total\S* (\S+)", metrics)
         assert float(line) == 3
         fill(world, False)

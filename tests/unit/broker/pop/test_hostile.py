@@ -10,7 +10,7 @@ from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import ENDS_MAX, MAX_OF_GROUP, MAX_SIZE
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import PutStatus, QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -216,11 +216,13 @@ def test_a_client_s_check_point_with_no_name_keeps_no_others(
     each step."""
     world = popper.world
     key = CheckPointKey("T", "g", 0, QueueOffset(0), world.now_ms - 1, "broker-b")
-    members = json.loads(CheckPoint(key, 0, (0,)).body()) | {member: name}
+    members = json.loads(CheckPoint(key, 0, (0,)).encode_body()) | {member: name}
     topic, properties = world.broker.pop.log.topic, {"TAGS": "ck", "UNIQ_KEY": "k"}
     now_ms = world.now_ms
     for queue_id in range(8):
-        world.broker.writer.put_record(topic, queue_id, dump(members), properties, now_ms, now_ms)
+        world.broker.writer.put_record(
+            topic, queue_id, encode_json(members), properties, now_ms, now_ms
+        )
     popper.send("a")
     popper.pop()
     world.pass_time(INVISIBLE_MS + 300)
@@ -250,8 +252,8 @@ def send_record(popper: Popper, properties: dict[str, str], body: bytes, **field
 def test_the_revive_topic_takes_the_records_of_brokers_alone(popper: Popper) -> None:
     world = popper.world
     key = CheckPointKey("T", "g", 0, QueueOffset(0), world.now_ms, "broker-a")
-    point = CheckPoint(key, 900, (0,)).body()
-    ack = Acknowledgement(key, (QueueOffset(0),)).body()
+    point = CheckPoint(key, 900, (0,)).encode_body()
+    ack = Acknowledgement(key, (QueueOffset(0),)).encode_body()
     due = {"TIMER_DELIVER_MS": str(world.now_ms + 900)}
     refused = [
         ({"TAGS": "ck", "TIMER_DELIVER_MS": "²²"}, point),

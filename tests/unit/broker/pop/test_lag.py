@@ -23,7 +23,7 @@ LONG_MS = 50_000
 def figures(popper: Popper, *, is_retry: bool = False) -> dict[str, float]:
     """Metrics of group g and topic T, by the ends of their names."""
     broker, now_ms = popper.world.broker, popper.world.now_ms
-    body, _ = render(CounterSnapshot.take(broker, now_ms), "")
+    body, _ = render(CounterSnapshot.read_counters(broker, now_ms), "")
     wanted = {"consumer_group": "g", "topic": "T", "is_retry": str(is_retry).lower()}
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(body.decode()):
@@ -125,12 +125,12 @@ def test_a_message_whose_time_was_changed_is_in_flight_once(popper: Popper) -> N
 def test_counts_are_forgotten_with_their_time() -> None:
     """The counters do not grow, whichever way the messages were settled."""
     in_flight, queue = InFlight(lambda: None), PoppedQueue("T", "g", 3)
-    in_flight.popped(queue, QueueOffset(7), 5_000, 3, 1_000)
-    in_flight.popped(queue, QueueOffset(4), 9_000, 2, 1_000)
+    in_flight.count_popped(queue, QueueOffset(7), 5_000, 3, 1_000)
+    in_flight.count_popped(queue, QueueOffset(4), 9_000, 2, 1_000)
     assert in_flight.count_of("g", "T", 1_000) == (5, [(3, 4)])
-    in_flight.acked("g", "T", 9_000, 2)
-    in_flight.acked("g", "T", 9_000, 2)  # once more, and of another group
-    in_flight.acked("h", "T", 5_000, 1)
+    in_flight.count_acked("g", "T", 9_000, 2)
+    in_flight.count_acked("g", "T", 9_000, 2)  # once more, and of another group
+    in_flight.count_acked("h", "T", 5_000, 1)
     assert in_flight.count_of("g", "T", 1_000) == (3, [(3, 7)])
     assert in_flight.counts_by_group(1_000) == Counter(g=3)
     assert in_flight.count_of("g", "T", 6_000) == (0, [])

@@ -4,14 +4,14 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.poppers import Popper
 
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.offsets import UpdateConsumerOffsetRequest
 
 
 def set_mode(world: World, mode: str) -> None:
     members = {"topic": "T", "consumerGroup": "g", "mode": mode, "popShareQueueNum": 0}
-    response = world.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, dump(members))
+    response = world.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, encode_json(members))
     assert response.code == ResponseCode.SUCCESS
 
 

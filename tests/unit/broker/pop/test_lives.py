@@ -10,7 +10,7 @@ from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.offset_recovery import READ_MAX, PoppedOffsets, recover_offsets
 from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.topics import TopicConfig
@@ -201,7 +201,7 @@ def test_an_online_consumer_begins_at_the_first_message_of_the_next_life(popper:
             "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}],
         }],
     }  # fmt: skip
-    world.ask(RequestCode.HEART_BEAT, None, dump(body))
+    world.ask(RequestCode.HEART_BEAT, None, encode_json(body))
     popper.send("a", "b")
     make_again(popper)
     popper.send("new", "newer", "newest")
@@ -275,7 +275,7 @@ def test_recovery_passes_over_messages_that_the_filter_passed_over(
             found.append(body)
             popper.ack(handle)
     assert found == ["second", "third"]
-    world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(0))  # as saved before
+    world.broker.offsets._committed.restore_entry(("T", "g"), 0, QueueOffset(0))  # as saved before
     restart(popper)
     assert bodies(popper, exp="A", exp_type="TAG") == []
     assert world.broker.offsets.query("g", "T", 0) == gap + 3
@@ -291,6 +291,6 @@ def test_recovery_stops_at_unexamined_records(popper: Popper) -> None:
     bodies(popper, max_msg_nums=1, invisible_time=LONG_MS)
     world.broker.offsets.commit("g", "T", 0, QueueOffset(2), world.now_ms)
     assert bodies(popper, invisible_time=LONG_MS) == ["c"]
-    world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(0))
+    world.broker.offsets._committed.restore_entry(("T", "g"), 0, QueueOffset(0))
     restart(popper)
     assert bodies(popper, invisible_time=LONG_MS) == ["b", "c"]

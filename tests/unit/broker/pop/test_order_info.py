@@ -83,8 +83,8 @@ def test_messages_that_come_again_are_counted_but_not_for_the_same_attempt(
 def test_a_message_that_is_hidden_longer_blocks_longer(config_files: ConfigFiles) -> None:
     batches = OrderedBatches(config_files)
     given(batches, 5_000, 10, 11)
-    assert batches.hide(*QUEUE, QueueOffset(11), 5_000, 9_000)
-    assert not batches.hide(*QUEUE, QueueOffset(12), 5_000, 9_000)
+    assert batches.hide_message(*QUEUE, QueueOffset(11), 5_000, 9_000)
+    assert not batches.hide_message(*QUEUE, QueueOffset(12), 5_000, 9_000)
     assert batches.blocked_until_ms(*QUEUE, None, 6_500) == 9_000
     batches.ack(*QUEUE, QueueOffset(11), 5_000)
     assert batches.blocked_until_ms(*QUEUE, None, 6_500) == 0
@@ -94,9 +94,9 @@ def test_the_file_is_rocketmqs_and_is_read_again(config_files: ConfigFiles) -> N
     batches = OrderedBatches(config_files)
     given(batches, 5_000, 10, 12, attempt="a")
     given(batches, 7_000, 10, 12, attempt="b")
-    batches.hide(*QUEUE, QueueOffset(12), 7_000, 9_000)
+    batches.hide_message(*QUEUE, QueueOffset(12), 7_000, 9_000)
     batches.ack(*QUEUE, QueueOffset(10), 7_000)
-    content = batches.take_save()
+    content = batches.take_unsaved_content()
     assert content == {
         "table": {
             "T@g": {
@@ -113,7 +113,7 @@ def test_the_file_is_rocketmqs_and_is_read_again(config_files: ConfigFiles) -> N
             }
         }
     }
-    assert batches.take_save() is None
+    assert batches.take_unsaved_content() is None
     config_files.save("consumerOrderInfo.json", content)
     again = OrderedBatches(config_files)
     again.load()
@@ -145,12 +145,12 @@ def test_batches_of_another_master_are_removed(config_files: ConfigFiles) -> Non
 def test_stale_entries_are_forgotten(config_files: ConfigFiles) -> None:
     batches = OrderedBatches(config_files)
     given(batches, 5_000, 10)
-    batches.sweep(lambda topic, group: 3, 6_000)
+    batches.remove_stale(lambda topic, group: 3, 6_000)
     assert batches.size > 0
-    batches.sweep(lambda topic, group: 2, 6_000)
+    batches.remove_stale(lambda topic, group: 2, 6_000)
     assert batches.size == 0
     given(batches, 5_000, 10)
-    batches.sweep(lambda topic, group: 3, 5_001 + STALE_MS)
+    batches.remove_stale(lambda topic, group: 3, 5_001 + STALE_MS)
     assert batches.to_json() == {"table": {}}
 
 

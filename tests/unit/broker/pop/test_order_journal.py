@@ -12,7 +12,7 @@ from turbopump.broker.pop.outstanding import PoppedQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
-from turbopump.net.wire.bodies import BadBody, dump
+from turbopump.net.wire.bodies import BadBody, encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
 from turbopump.net.wire.pop_handles import PopHandle
@@ -30,7 +30,7 @@ def lead_anew(popper: Popper, saved: int = 0) -> None:
     """Restart as the next master: it has the log, an old copy of the offset, and no file of
     batches."""
     world = popper.world
-    world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(saved))
+    world.broker.offsets._committed.restore_entry(("T", "g"), 0, QueueOffset(saved))
     world.close()
     world.open()
     assert world.broker.pop.orders.get(*QUEUE) is None
@@ -135,7 +135,7 @@ def test_acknowledgements_of_a_batch_request_are_in_the_log_too(popper: Popper) 
         "c": "g", "t": "T", "r": "0", "so": handle.start, "q": 0, "rq": handle.revive_queue_id,
         "pt": handle.pop_time_ms, "it": handle.invisible_ms, "b": "Aw==",
     }  # fmt: skip
-    body = dump({"brokerName": "broker-a", "acks": [entry]})
+    body = encode_json({"brokerName": "broker-a", "acks": [entry]})
     response = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
     assert response.code == ResponseCode.SUCCESS
     lead_anew(popper)
@@ -200,6 +200,6 @@ def test_a_record_is_read_as_it_was_written() -> None:
     ],
 )
 def test_bytes_a_client_writes_there_are_no_record(wrong: dict[str, Any]) -> None:
-    assert read_record(dump(MEMBERS), LogOffset(0)).batch.offsets == [3, 4]
+    assert read_record(encode_json(MEMBERS), LogOffset(0)).batch.offsets == [3, 4]
     with pytest.raises(BadBody):
-        read_record(dump({**MEMBERS, **wrong}), LogOffset(0))
+        read_record(encode_json({**MEMBERS, **wrong}), LogOffset(0))

@@ -19,9 +19,9 @@ def test_offsets_are_committed_in_the_order_of_the_queue() -> None:
     first = outstanding.add(QUEUE, QueueOffset(4))
     second = outstanding.add(QUEUE, QueueOffset(9))
     assert outstanding.next_offset(QUEUE) == 9
-    outstanding.settle(QUEUE, second)
+    outstanding.mark_safe(QUEUE, second)
     assert committed == []
-    outstanding.settle(QUEUE, first)
+    outstanding.mark_safe(QUEUE, first)
     assert committed == [9]
     assert outstanding.next_offset(QUEUE) is None
 
@@ -31,10 +31,12 @@ def test_messages_without_a_check_point_are_popped_again_with_all_later_ones() -
     first = outstanding.add(QUEUE, QueueOffset(4))
     second = outstanding.add(QUEUE, QueueOffset(9))
     third = outstanding.add(QUEUE, QueueOffset(12))
-    outstanding.drop(QUEUE, second)
+    outstanding.drop_from(QUEUE, second)
     assert outstanding.next_offset(QUEUE) == 4
-    outstanding.drop(QUEUE, third)  # its check point failed, too: the hand-out was removed already
-    outstanding.settle(QUEUE, first)
+    outstanding.drop_from(
+        QUEUE, third
+    )  # its check point failed, too: the hand-out was removed already
+    outstanding.mark_safe(QUEUE, first)
     assert committed == [4]
     assert outstanding.next_offset(QUEUE) is None
 
@@ -42,17 +44,17 @@ def test_messages_without_a_check_point_are_popped_again_with_all_later_ones() -
 def test_filtered_messages_move_the_offset_after_pending_ones() -> None:
     outstanding, committed = made()
     first = outstanding.add(QUEUE, QueueOffset(4))
-    outstanding.skip(QUEUE, QueueOffset(4), QueueOffset(8))
+    outstanding.skip_messages(QUEUE, QueueOffset(4), QueueOffset(8))
     assert committed == []
-    outstanding.settle(QUEUE, first)
+    outstanding.mark_safe(QUEUE, first)
     assert committed == [8]
 
 
 def test_an_offset_that_was_set_is_not_moved_by_pending_acknowledgements() -> None:
     outstanding, committed = made()
     first = outstanding.add(QUEUE, QueueOffset(4))
-    outstanding.forget(QUEUE)
-    outstanding.settle(QUEUE, first)
+    outstanding.forget_queue(QUEUE)
+    outstanding.mark_safe(QUEUE, first)
     assert committed == []
 
 
@@ -60,12 +62,12 @@ def test_a_hand_out_that_fails_late_takes_nothing_of_a_later_one_with_it() -> No
     outstanding, committed = made()
     first = outstanding.add(QUEUE, QueueOffset(4))
     second = outstanding.add(QUEUE, QueueOffset(9))
-    outstanding.drop(QUEUE, first)
+    outstanding.drop_from(QUEUE, first)
     again = outstanding.add(QUEUE, QueueOffset(4))
     rest = outstanding.add(QUEUE, QueueOffset(9))
-    outstanding.drop(QUEUE, second)
-    outstanding.settle(QUEUE, again)
-    outstanding.settle(QUEUE, rest)
+    outstanding.drop_from(QUEUE, second)
+    outstanding.mark_safe(QUEUE, again)
+    outstanding.mark_safe(QUEUE, rest)
     assert committed == [4, 9]
 
 
@@ -76,6 +78,6 @@ def test_hand_outs_of_a_deleted_name_move_no_offset(world: World, kind: str) -> 
     hand_outs = [(queue, pops.outstanding.add(queue, queue_offset)) for queue in (deleted, other)]
     pops.forget_topic("T") if kind == "topic" else pops.forget_group("g")
     for queue, hand_out in hand_outs:
-        pops.outstanding.settle(queue, hand_out)
+        pops.outstanding.mark_safe(queue, hand_out)
     committed = [world.broker.offsets.query(one.group, one.topic, 0) for one in (deleted, other)]
     assert committed == [-1, 4]

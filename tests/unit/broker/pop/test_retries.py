@@ -9,7 +9,7 @@ from turbopump.broker.pop.retries import OWNER
 from turbopump.broker.tables.table_saver import TableSaver
 from turbopump.broker.tables.topics import FILE_NAME, TABLE
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -78,7 +78,7 @@ def properties_of(world: World, topic: str) -> dict[str, str]:
 
 
 def owner(world: World) -> str | None:
-    topic = world.broker.topics.peek(SHARED)
+    topic = world.broker.topics.peek_topic(SHARED)
     return None if topic is None else topic.attributes.get(OWNER)
 
 
@@ -99,7 +99,7 @@ def lose_topic(world: World, name: str) -> None:
     crash(world)
     queues = {name: 1}
     world.broker.topics.create_from_store(queues.copy, world.now_ms, always=True)
-    assert owner(world) is None and world.broker.topics.peek(name) is not None
+    assert owner(world) is None and world.broker.topics.peek_topic(name) is not None
 
 
 def test_two_pairs_with_one_retry_name_get_their_own_messages(pops: World) -> None:
@@ -135,7 +135,7 @@ def test_a_group_that_pulls_now_finds_them_in_the_topic_that_it_reads(pops: Worl
     send(pops, "c", "popped")
     assert pop(pops, "g", "c") == [("c", "popped")]
     members = {"topic": "c", "consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0}
-    response = pops.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, dump(members))
+    response = pops.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, encode_json(members))
     assert response.code == ResponseCode.SUCCESS
     pops.pass_time(3_000)
     assert (stored(pops, "%RETRY%g"), stored(pops, "%RETRY%g_c")) == (1, 0)
@@ -152,7 +152,7 @@ def test_the_deletion_of_one_topic_keeps_the_retry_topic_of_the_other(pops: Worl
     )
     pops.pass_time(1_000)
     assert response is not None
-    assert pops.broker.topics.peek("c") is None
+    assert pops.broker.topics.peek_topic("c") is None
     assert pop(pops, "a", "b_c") == [("b_c", "for a")]
 
 
@@ -267,7 +267,7 @@ def test_an_owner_is_read_after_a_restart_and_lists_of_topics_have_it(pops: Worl
     saver = TableSaver(pops.files, pops.config_disk)
     saved = type(pops.broker.topics)(pops.config, saver)
     saved.load()
-    topic = saved.peek(SHARED)
+    topic = saved.peek_topic(SHARED)
     assert topic is not None and topic.attributes == {OWNER: "a"}
     response = pops.ask_fields(RequestCode.GET_TOPIC_CONFIG, {"topic": SHARED})
     assert TopicConfig.decode(b"".join([bytes(response.body)])).attributes == {OWNER: "a"}
@@ -281,13 +281,13 @@ def test_a_client_sets_no_owner(pops: World) -> None:
     }  # fmt: skip
     response: Any = pops.dispatch(new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields))
     assert response.code != ResponseCode.SUCCESS
-    assert pops.broker.topics.peek("%RETRY%a_b_d") is None
+    assert pops.broker.topics.peek_topic("%RETRY%a_b_d") is None
 
 
 def test_a_name_of_one_pair_alone_has_no_owner(pops: World) -> None:
     pops.broker.topics.put(TopicConfig("T", 1, 1), pops.now_ms)
     revived(pops, ("g", "T"))
-    topic = pops.broker.topics.peek("%RETRY%g_T")
+    topic = pops.broker.topics.peek_topic("%RETRY%g_T")
     assert topic is not None and topic.attributes == {}
 
 

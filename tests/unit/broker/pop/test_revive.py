@@ -59,7 +59,7 @@ def test_a_copy_that_is_always_refused_keeps_no_others(
 ) -> None:
     popper.send("a", "b")
     popper.pop()
-    whole = retries.RetryCopies.revive
+    whole = retries.RetryCopies.append_copy
 
     def refuse_a(self, record, check_point, now_ms):  # type: ignore[no-untyped-def]
         if bytes(record.body) != b"a":
@@ -69,7 +69,7 @@ def test_a_copy_that_is_always_refused_keeps_no_others(
         return later
 
     with monkeypatch.context() as patched:
-        patched.setattr(retries.RetryCopies, "revive", refuse_a)
+        patched.setattr(retries.RetryCopies, "append_copy", refuse_a)
         popper.world.pass_time(INVISIBLE_MS + 300)
         popper.send("c", queue_id=1)
         popped = popper.pop(invisible_time=60_000)
@@ -246,7 +246,9 @@ def test_a_store_that_refuses_for_a_moment_delays_revival_by_a_second(
     popper.world.pass_time(INVISIBLE_MS - 100)
     with monkeypatch.context() as patched:
         refused = PutStatus.SERVICE_NOT_AVAILABLE
-        patched.setattr(type(popper.world.broker.role), "admit", lambda _self, _waits: refused)
+        patched.setattr(
+            type(popper.world.broker.role), "admit_append", lambda _self, _waits: refused
+        )
         popper.world.pass_time(600)
         assert copies(popper) == 0
     popper.world.pass_time(1_200)

@@ -16,7 +16,7 @@ from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage, QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -59,14 +59,14 @@ class Popped(Replica):
         name = unique_key(what.key, tag, None if is_point else -1)
         properties = {"TAGS": tag, "UNIQ_KEY": name, "TIMER_DELIVER_MS": str(due_ms)}
         if not waits:
-            self.store(REVIVE, 3, what.body(), properties)
+            self.store(REVIVE, 3, what.encode_body(), properties)
             return
         properties |= {
             "REAL_TOPIC": REVIVE,
             "REAL_QID": "3",
             "TIMER_OUT_MS": str((due_ms - 1) // 1_000 * 1_000),
         }
-        self.store(TIMER_TOPIC, 0, what.body(), properties)
+        self.store(TIMER_TOPIC, 0, what.encode_body(), properties)
 
     def pop(self, *bodies: bytes, topic: str = "T", waits: bool = True) -> CheckPoint:
         """Store messages and the check point of their pop."""
@@ -98,7 +98,7 @@ def taker(replica: Popped, name: str = "m", topic: str = "T") -> World:
 
 
 def read_ms(replica: Popped) -> int:
-    return replica.world.broker.timers.checkpoint().read_ms
+    return replica.world.broker.timers.replica_checkpoint().read_ms
 
 
 def test_unacknowledged_messages_come_to_consumers_at_another_master(replica: Popped) -> None:
@@ -172,7 +172,7 @@ def test_check_points_that_were_due_before_meet_later_acknowledgements(replica: 
 
 def test_messages_no_master_takes_wait_for_one(replica: Popped) -> None:
     other = taker(replica)
-    replica.world.broker.topics.put(other.broker.topics.peek("T"), 1)
+    replica.world.broker.topics.put(other.broker.topics.peek_topic("T"), 1)
     stuck = replica.pop(b"alone", topic="Alone")
     replica.store("Alone", 0, b"-", {})
     replica.pass_time(500)
@@ -288,7 +288,7 @@ def test_a_replica_that_acts_pops_and_writes_nothing(acting: Acting) -> None:
     assert sorted(popped) == ["a", "b", "c"]
     assert acting.popped() == {}, "they are hidden"
     assert acting.acks(popped["b"]) == 0
-    assert [note.acked for note in acting.notes.all()] == [(1,)]
+    assert [note.acked for note in acting.notes.all_notes()] == [(1,)]
     acting.pass_time(4_900)
     assert bodies(other, RETRY) == []
     acting.pass_time(400)
@@ -296,7 +296,7 @@ def test_a_replica_that_acts_pops_and_writes_nothing(acting: Acting) -> None:
         "messages that were not acknowledged in time"
     )
     assert acting.world.broker.store.max_log_offset == end
-    [note] = acting.notes.all()
+    [note] = acting.notes.all_notes()
     assert note.is_complete, "its master will revive none of them"
 
 
@@ -372,7 +372,7 @@ def test_a_pop_at_a_replica_in_vain(acting: Acting) -> None:
     assert acting.acks(ordered) == 2
     entry = {"r": "0", "c": GROUP, "t": "T", "so": 0, "pt": parts.pop_time_ms, "it": 5_000}
     entry |= {"rq": 999, "q": 1, "b": base64.b64encode(b"\1").decode()}
-    body = dump({"brokerName": "b", "acks": [entry]})
+    body = encode_json({"brokerName": "b", "acks": [entry]})
     assert acting.world.ask(RequestCode.BATCH_ACK_MESSAGE, None, body).code == 1
     acting.notes.set_master_takes(master_takes=False)
     assert (acting.ask_pop().code, acting.acks(handle)) == (2, 2)
@@ -425,7 +425,7 @@ def test_results_of_earlier_timers_are_noted_for_the_master(
     acting: Acting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restarted replica reads acknowledgements that its timers have already delivered."""
-    monkeypatch.setattr(PopEscape, "take", lambda self, message, left: left())
+    monkeypatch.setattr(PopEscape, "take_timer_message", lambda self, message, left: left())
     acting.world.broker.role.is_acting = False
     point = acting.pop(b"a", b"b", topic="Alone", waits=False)
     acting.ack(point, 0)

@@ -39,7 +39,7 @@ class World:
 
     def arrive(self, topic: str = "T", queue_id: int = 3) -> list[str]:
         self.attempts.clear()
-        self.waiters.arrived(topic, queue_id)
+        self.waiters.on_arrival(topic, queue_id)
         self.waiters.wake_waiters()
         return [name for name, _ in self.attempts]
 
@@ -141,8 +141,8 @@ def test_a_message_is_anothers_when_the_connection_that_was_woken_is_gone() -> N
     world.add("gone")
     world.add("next")
     world.finds = {"gone", "next"}
-    world.waiters.arrived("T", 3)
-    world.waiters.drop("gone")
+    world.waiters.on_arrival("T", 3)
+    world.waiters.drop_waiters("gone")
     world.waiters.wake_waiters()
     assert [name for name, _ in world.attempts] == ["next"]
 
@@ -154,7 +154,7 @@ def test_too_many_of_a_group_are_refused() -> None:
     more = PopWaiter(("T",), "g", -1, 100, "more", lambda _arrived: True)
     assert world.waiters.add(more) is WaiterAdded.FULL
     assert world.waiters.number_of("T", "g", -1) == MAX_OF_GROUP
-    world.waiters.drop("0")
+    world.waiters.drop_waiters("0")
     assert world.waiters.add(more) is WaiterAdded.WAITS
 
 
@@ -173,8 +173,8 @@ def test_watching_begins_with_the_first_and_ends_with_the_last() -> None:
     world = World()
     world.add("a")
     world.add("b")
-    world.waiters.drop("a")
-    world.waiters.drop("b")
+    world.waiters.drop_waiters("a")
+    world.waiters.drop_waiters("b")
     assert world.watched == [True, False]
-    world.waiters.arrived("T", 3)
+    world.waiters.on_arrival("T", 3)
     assert world.wakes == 0, "an arrival for which no pop waits"

@@ -10,7 +10,7 @@ from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record
@@ -57,7 +57,7 @@ def test_levels_do_not_wait_for_each_other(world: Any) -> None:
     assert [record.body for record in delivered(world)] == [b"one"]
     world.pass_time(9_000)
     assert [record.body for record in delivered(world)] == [b"one", b"ten"]
-    assert world.broker.delay.progress() == {1: 1, 3: 1}
+    assert world.broker.delay.copy_progress() == {1: 1, 3: 1}
 
 
 def test_order_within_a_level(world: Any) -> None:
@@ -68,7 +68,7 @@ def test_order_within_a_level(world: Any) -> None:
 
 
 def test_nothing_passes_a_message_that_cannot_be_delivered(world: Any, monkeypatch: Any) -> None:
-    deliver = type(world.broker.delay)._deliver
+    deliver = type(world.broker.delay)._deliver_unit
 
     def refuse_first(delays: Any, unit: Any, now_ms: int) -> bool:
         return unit.queue_offset > 0 and bool(deliver(delays, unit, now_ms))
@@ -76,7 +76,7 @@ def test_nothing_passes_a_message_that_cannot_be_delivered(world: Any, monkeypat
     for number in range(3):
         send(world, 1, body=b"%d" % number)
     with monkeypatch.context() as patched:
-        patched.setattr(type(world.broker.delay), "_deliver", refuse_first)
+        patched.setattr(type(world.broker.delay), "_deliver_unit", refuse_first)
         world.pass_time(2_000)
     assert delivered(world) == []
     world.pass_time(1_000)
@@ -154,7 +154,7 @@ def test_store_that_refuses_is_asked_again(world: Any, monkeypatch: Any) -> None
     with monkeypatch.context() as patch:
         patch.setattr(store, "_closed", True)
         world.pass_time(2_000)
-    assert world.broker.delay.progress() == {1: 0}
+    assert world.broker.delay.copy_progress() == {1: 0}
     world.pass_time(100)
     assert len(delivered(world)) == 1
 
@@ -193,15 +193,15 @@ def test_progress_is_saved_once_its_deliveries_are_on_disk(world: Any) -> None:
     world.broker.delay.step(world.now_ms)
     world.broker.delay.begin_save()
     world.broker.store.tick(world.now_ms)
-    assert world.broker.delay.take_save() is None
+    assert world.broker.delay.take_unsaved_content() is None
     world.disk.release()
     world.pass_time(11_000)
-    progress = world.broker.delay.take_save()
+    progress = world.broker.delay.take_unsaved_content()
     assert progress is not None
     assert dict(progress["offsetTable"]) == {1: 1}
-    assert world.broker.delay.take_save() is None
+    assert world.broker.delay.take_unsaved_content() is None
     world.broker.delay.begin_save()
-    assert world.broker.delay.take_save() is None
+    assert world.broker.delay.take_unsaved_content() is None
 
 
 def test_failed_save_is_tried_again(world: Any) -> None:
@@ -209,11 +209,11 @@ def test_failed_save_is_tried_again(world: Any) -> None:
     world.pass_time(1_100)
     world.broker.delay.begin_save()
     world.pass_time(11_000)
-    assert world.broker.delay.take_save() is not None
+    assert world.broker.delay.take_unsaved_content() is not None
     world.broker.delay.save_failed()
     world.broker.delay.begin_save()
     world.pass_time(1_000)
-    assert world.broker.delay.take_save() is not None
+    assert world.broker.delay.take_unsaved_content() is not None
 
 
 def test_progress_of_another_store_is_clamped(make_world: Callable[..., Any]) -> None:
@@ -222,10 +222,10 @@ def test_progress_of_another_store_is_clamped(make_world: Callable[..., Any]) ->
     world.broker.delay.load()
     send(world, 2)
     world.pass_time(5_100)
-    assert world.broker.delay.progress()[2] == 1
+    assert world.broker.delay.copy_progress()[2] == 1
     send(world, 1)
     world.pass_time(1_100)
-    assert world.broker.delay.progress()[1] <= 1
+    assert world.broker.delay.copy_progress()[1] <= 1
 
 
 def test_damaged_progress_is_named(world: Any) -> None:
@@ -235,7 +235,7 @@ def test_damaged_progress_is_named(world: Any) -> None:
 
 
 def test_record_without_target_is_dropped(world: Any) -> None:
-    host = pack("127.0.0.1:1")
+    host = pack_host("127.0.0.1:1")
     for properties in (b"DELAY\x011\x02", b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x01x\x02"):
         message = NewMessage("SCHEDULE_TOPIC_XXXX", 0, b"x", properties, 0, 0, 1, host, host)
         world.broker.store.append(message, world.now_ms)

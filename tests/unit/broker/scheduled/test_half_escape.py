@@ -157,7 +157,7 @@ def test_the_returning_master_does_not_ask_for_moved_messages(replica: Replica) 
     )
     # A new master has the same log and the same offsets.
     replica.world.broker.offsets.versions.following = False
-    role.begin(Term())
+    role.become_master(Term())
     replica.pass_time(60_000)
     assert replica.world.broker.transactions.is_ready
     assert bodies(replica.world, HALF_TOPIC) == [b"k"], "it was not renewed"

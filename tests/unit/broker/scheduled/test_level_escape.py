@@ -36,7 +36,7 @@ def test_due_messages_go_to_another_master_and_not_into_the_own_log(replica: Rep
     assert (properties["UNIQ_KEY"], properties["TAGS"]) == ("K1", "a")
     assert not {"DELAY", "WAIT"} & properties.keys(), "it does not wait once more"
     assert replica.world.broker.store.max_log_offset == end
-    assert replica.world.broker.delay.progress() == {2: 1}
+    assert replica.world.broker.delay.copy_progress() == {2: 1}
     replica.pass_time(20_000)
     assert bodies(other) == [b"later"]
 
@@ -47,7 +47,7 @@ def test_without_the_key_it_waits_for_its_master(make_world: Callable[..., World
     replica.delayed(1, b"x")
     replica.pass_time(5_000)
     assert replica.others.sends == []
-    assert replica.world.broker.delay.progress() == {}
+    assert replica.world.broker.delay.copy_progress() == {}
 
 
 def test_a_replica_that_does_not_act_sends_nothing(replica: Replica) -> None:
@@ -64,13 +64,13 @@ def test_messages_no_master_took_are_sent_again(replica: Replica) -> None:
     for number in range(5):
         replica.delayed(1, b"%d" % number)
     replica.pass_time(5_000)
-    assert replica.world.broker.delay.progress() == {}
+    assert replica.world.broker.delay.copy_progress() == {}
     runtime = runtime_table(replica.world.broker, replica.world.now_ms)
     assert "m: no answer" in runtime["escapeWaits"]
     replica.others.dead.clear()
     replica.pass_time(6_000)
     assert sorted(bodies(other)) == [b"0", b"1", b"2", b"3", b"4"]
-    assert replica.world.broker.delay.progress() == {1: 5}
+    assert replica.world.broker.delay.copy_progress() == {1: 5}
     runtime = runtime_table(replica.world.broker, replica.world.now_ms)
     assert runtime["escapedTo_m"].startswith("5 messages, last at ")
     assert "escapeWaits" not in runtime
@@ -82,13 +82,13 @@ def test_a_topic_that_no_master_has_holds_up_nothing_else(replica: Replica) -> N
     replica.delayed(1, b"x")
     replica.pass_time(3_000)
     assert bodies(other) == [b"x"]
-    assert replica.world.broker.delay.progress() == {}, (
+    assert replica.world.broker.delay.copy_progress() == {}, (
         "progress is not ahead of the delivered messages"
     )
     replica.master("n", topic="Alone")
     replica.pass_time(RULES.fresh_ms + 6_000)
     assert bodies(replica.others.masters["n"], "Alone") == [b"alone"]
-    assert replica.world.broker.delay.progress() == {1: 2}
+    assert replica.world.broker.delay.copy_progress() == {1: 2}
 
 
 def test_messages_sent_after_a_gap_are_bounded(replica: Replica) -> None:
@@ -151,9 +151,9 @@ def test_a_restart_does_not_repeat_deliveries(replica: Replica) -> None:
         replica.delayed(1, b"%d" % number)
     replica.pass_time(2_000)
     delay = replica.world.broker.delay
-    assert delay.take_save() is None, "not sooner than each interval"
+    assert delay.take_unsaved_content() is None, "not sooner than each interval"
     delay.begin_save()
-    saved = delay.take_save()
+    saved = delay.take_unsaved_content()
     assert saved is not None
     replica.world.files.save("delayOffset.json", saved)
     replica.world.broker.store.close(replica.world.now_ms)
@@ -172,14 +172,14 @@ def test_nothing_is_saved_that_was_not_delivered(replica: Replica) -> None:
     replica.pass_time(2_000)
     delay = replica.world.broker.delay
     delay.begin_save()
-    assert delay.take_save() is None
+    assert delay.take_unsaved_content() is None
     later, response = replica.others.waiting.pop(1)
     later.resolve(response)
-    assert delay.progress() == {}
+    assert delay.copy_progress() == {}
     later, response = replica.others.waiting.pop(0)
     later.resolve(response)
-    assert delay.progress() == {1: 2}
-    saved = delay.take_save()
+    assert delay.copy_progress() == {1: 2}
+    saved = delay.take_unsaved_content()
     assert saved is not None
     replica.world.files.save("delayOffset.json", saved)
     written = replica.world.files.load("delayOffset.json")
@@ -195,7 +195,7 @@ def test_an_answer_to_a_replica_that_acts_no_more_counts_for_nothing(replica: Re
     replica.world.broker.role.is_acting = False
     replica.world.pass_time(200)
     replica.others.answer_all()
-    assert replica.world.broker.delay.progress() == {}
+    assert replica.world.broker.delay.copy_progress() == {}
 
 
 def test_it_counts_more_than_its_master_can_have(replica: Replica) -> None:
@@ -212,7 +212,7 @@ def test_stored_and_not_safe_is_sent_again_and_not_for_ever(replica: Replica) ->
     replica.delayed(1, b"x")
     replica.pass_time(20_000)
     assert bodies(other) == [b"x", b"x", b"x"]
-    assert replica.world.broker.delay.progress() == {1: 1}
+    assert replica.world.broker.delay.copy_progress() == {1: 1}
 
 
 def test_masters_take_turns_and_one_that_is_busy_is_left_alone(replica: Replica) -> None:
@@ -232,7 +232,7 @@ def test_masters_take_turns_and_one_that_is_busy_is_left_alone(replica: Replica)
     replica.pass_time(1_000 + AVOID_MS // 2)
     tries = [name for name, _ in replica.others.sends]
     assert tries.count("n") == 1
-    assert replica.world.broker.delay.progress() == {1: 24}
+    assert replica.world.broker.delay.copy_progress() == {1: 24}
 
 
 def test_without_name_servers_nothing_is_lost(replica: Replica) -> None:

@@ -33,7 +33,7 @@ def timer(replica: Replica, body: bytes, delay_ms: int, topic: str = "T", **more
 
 
 def reported_checkpoint(replica: Replica) -> TimerCheckpoint:
-    return replica.world.broker.timers.checkpoint()
+    return replica.world.broker.timers.replica_checkpoint()
 
 
 def test_a_timer_goes_to_another_master_in_its_time(replica: Replica) -> None:
@@ -188,8 +188,8 @@ def test_a_master_that_returns_goes_on_where_its_replica_was(replica: Replica) -
         replica.world = master
         timer(replica, b"%d" % number, delay_ms)
         replica.world = stored
-    timers.take_newer(checkpoint(before.read_ms + 4_000, 3))
-    timers.take_newer(checkpoint(before.read_ms + 2_000, 3))
+    timers.adopt_newer(checkpoint(before.read_ms + 4_000, 3))
+    timers.adopt_newer(checkpoint(before.read_ms + 2_000, 3))
     assert timers.durable.data_version.counter == 9
     master.pass_time(12_000)
     assert bodies(master) == [b"2"]
@@ -199,7 +199,7 @@ def test_a_master_that_returns_goes_on_where_its_replica_was(replica: Replica) -
 def test_old_knowledge_of_another_broker_does_not_count(replica: Replica) -> None:
     timers, now_ms = replica.world.broker.timers, replica.world.now_ms // 1_000 * 1_000
     replica.world.broker.role.is_acting = False
-    timers.take_newer(checkpoint(now_ms - 60_000, 1))
+    timers.adopt_newer(checkpoint(now_ms - 60_000, 1))
     timers.durable.current = TimerProgress(now_ms, QueueOffset(0))
     replica.world.broker.role.is_acting = True
     replica.pass_time(200)
@@ -215,7 +215,7 @@ def test_less_of_the_queue_and_more_of_the_slots(replica: Replica) -> None:
         timer(replica, b"%d" % number, delay_ms)
     replica.world = stored
     timers.durable.current = TimerProgress(begin_ms, QueueOffset(3))
-    timers.take_newer(checkpoint(begin_ms + 4_000, 1))
+    timers.adopt_newer(checkpoint(begin_ms + 4_000, 1))
     master.pass_time(12_000)
     assert bodies(master) == [b"1", b"2"], "the second may not have come to the replica"
 
@@ -230,7 +230,7 @@ def test_rolls_of_slots_that_another_broker_has_passed_are_not_lost(replica: Rep
     master.pass_time(1_000)
     assert timers._files.queue_offset == 1
     timers._leads = False
-    timers.take_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 1))
+    timers.adopt_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 1))
     master.now_ms += timers._roll_ms + 6_000
     master.pass_time(1_000)
     assert bodies(master, TIMER_TOPIC) == [b"far", b"far"]
@@ -300,7 +300,7 @@ def test_answers_after_the_log_or_the_master_has_changed_count_nothing(
     if is_cut:
         timers.on_truncated()
     else:
-        timers.follow()
+        timers.begin_following()
     replica.others.silent = False
     replica.others.answer_all()
     assert (timers.durable.current.read_ms, timers.dequeued.total) == (before, counted)
@@ -327,7 +327,7 @@ def test_slots_that_a_replica_with_another_clock_has_passed(replica: Replica) ->
     """The replica had the first timer alone, and its clock was ahead."""
     begin_ms = replica.world.now_ms // 1_000 * 1_000
     master = returned(replica, (3_500, 5_500, 7_500))
-    master.broker.timers.take_newer(checkpoint(begin_ms + 60_000, 1))
+    master.broker.timers.adopt_newer(checkpoint(begin_ms + 60_000, 1))
     master.pass_time(12_000)
     assert bodies(master) == [b"1", b"2"]
 
@@ -339,7 +339,7 @@ def test_rolls_of_passed_slots_are_not_lost_if_the_clock_is_behind(
     begin_ms = replica.world.now_ms // 1_000 * 1_000
     master = returned(replica, (9 * HOUR_MS,))
     timers = master.broker.timers
-    timers.take_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 1))
+    timers.adopt_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 1))
     master.now_ms += timers._roll_ms + ahead_ms
     with monkeypatch.context() as patch:
         patch.setattr(timers._deliveries, "step", lambda *_times: False)
@@ -363,7 +363,7 @@ def before_a_roll(replica: Replica, delay_ms: int) -> World:
     master.pass_time(5_000)
     assert timers.durable.current.read_ms < begin_ms + roll_ms
     timers._leads = False
-    timers.take_newer(checkpoint(begin_ms + roll_ms + 5_000, 1))
+    timers.adopt_newer(checkpoint(begin_ms + roll_ms + 5_000, 1))
     master.set_clock(-60_000)
     master.pass_time(1_000)
     stored, replica.world = replica.world, master
@@ -396,11 +396,11 @@ def test_a_role_that_is_lost_early_does_not_forget_the_other_brokers_deliveries(
     begin_ms = replica.world.now_ms // 1_000 * 1_000
     master = returned(replica, (9 * HOUR_MS, 2_500))
     timers = master.broker.timers
-    timers.take_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 2))
+    timers.adopt_newer(checkpoint(begin_ms + timers._roll_ms + 5_000, 2))
     master.now_ms += timers._roll_ms - 60_000
     master.pass_time(2_000)
     assert timers._slots.has_passed
-    timers.follow()
+    timers.begin_following()
     master.pass_time(80_000)
     assert bodies(master) == []
     assert bodies(master, TIMER_TOPIC) == [b"0", b"1", b"0"]

@@ -115,7 +115,7 @@ def test_a_timer_waits_while_nothing_may_be_appended(world: Any, monkeypatch: An
     assert send(world, b"due", TIMER_DELAY_MS=1_000).code == 0
     with monkeypatch.context() as patched:
         refused = PutStatus.SERVICE_NOT_AVAILABLE
-        patched.setattr(type(world.broker.role), "admit", lambda *_: refused)
+        patched.setattr(type(world.broker.role), "admit_append", lambda *_: refused)
         world.pass_time(2_000)
     assert bodies(world) == []
     world.pass_time(1_000)
@@ -230,11 +230,11 @@ def test_progress_is_not_ahead_of_the_disk(make_world: Any) -> None:
     world.disk.hold()
     world.pass_time(5_000)
     assert world.broker.store.flushed_log_offset < world.broker.store.max_log_offset
-    held = world.broker.timers.checkpoint()
+    held = world.broker.timers.replica_checkpoint()
     assert held.read_ms <= world.now_ms - 4_000
     world.disk.release()
     world.pass_time(3_000)
-    assert world.broker.timers.checkpoint().read_ms > held.read_ms
+    assert world.broker.timers.replica_checkpoint().read_ms > held.read_ms
 
 
 def test_a_recalled_message_is_not_delivered(make_world: Any) -> None:
@@ -369,7 +369,7 @@ def test_metrics_have_rocketmqs_names(world: Any) -> None:
     world.config.timer_stop_enqueue = True
     send(world, TIMER_DELAY_SEC=60)
     world.pass_time(300)
-    text = render(CounterSnapshot.take(world.broker, world.now_ms), "")[0].decode()
+    text = render(CounterSnapshot.read_counters(world.broker, world.now_ms), "")[0].decode()
     values = {
         (line.split("{")[0], label): line.rsplit(" ", 1)[1]
         for line in text.splitlines()

@@ -260,7 +260,7 @@ def test_end_of_a_plain_message_and_of_a_message_inside_a_body(fast: Any) -> Non
 
 def test_replica_ends_nothing(fast: Any) -> None:
     half = prepare(fast)
-    fast.broker.role.end(1)
+    fast.broker.role.become_replica(1)
     assert end(fast, half).code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
@@ -509,7 +509,7 @@ def test_operators_see_open_transactions_and_their_ends(fast: Any) -> None:
     shown = runtime_table(fast.broker, fast.now_ms)
     assert (shown["transactionsOpen"], shown["transactionsAsked"]) == ("0", "6")
     assert shown["transactionsGivenUp"] == "2"
-    text = render(CounterSnapshot.take(fast.broker, fast.now_ms), "")[0].decode()
+    text = render(CounterSnapshot.read_counters(fast.broker, fast.now_ms), "")[0].decode()
     lines = [line for line in text.splitlines() if 'topic="T"' in line]
     values = {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines}
     assert values["rocketmq_half_messages"] == "2.0"
@@ -521,7 +521,7 @@ def test_operators_see_open_transactions_and_their_ends(fast: Any) -> None:
 def test_deposed_master_writes_no_op_message(fast: Any) -> None:
     end(fast, prepare(fast))
     before = fast.broker.store.max_log_offset
-    fast.broker.role.end(1)
+    fast.broker.role.become_replica(1)
     fast.broker.transaction_checks.step(fast.now_ms)
     fast.broker.transactions.write_ops(fast.now_ms)
     assert fast.broker.store.max_log_offset == before
@@ -530,9 +530,9 @@ def test_deposed_master_writes_no_op_message(fast: Any) -> None:
 def test_master_without_a_lease_writes_none_either(fast: Any) -> None:
     end(fast, prepare(fast))
     before = fast.broker.store.max_log_offset
-    fast.broker.role.admit = lambda waits=True: PutStatus.SERVICE_NOT_AVAILABLE
+    fast.broker.role.admit_append = lambda waits=True: PutStatus.SERVICE_NOT_AVAILABLE
     fast.pass_time(5_000)
     assert fast.broker.store.max_log_offset == before
-    del fast.broker.role.admit
+    del fast.broker.role.admit_append
     fast.pass_time(100)
     assert ops(fast) == [b"0,"]

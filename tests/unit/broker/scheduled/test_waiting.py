@@ -36,7 +36,7 @@ def clean(world: Any, hours: int = 80) -> int:
     for _ in range(20):
         world.pass_time(1_000, step_ms=500)
         world.broker.delay.begin_save()
-        world.broker.delay.take_save()
+        world.broker.delay.take_unsaved_content()
         now_ms = int(time.time() * 1_000) + hours * HOUR_MS
         removed += delete_expired(world.broker.store, now_ms)
     return removed
@@ -92,11 +92,11 @@ def test_beyond_the_bounds_they_go_and_are_counted_once(
     with caplog.at_level(logging.ERROR):
         assert clean(world, hours) > 0
         world.pass_time(120_000, step_ms=500)
-    assert world.broker.waiting.lost() == {"timers": 3, "delays": 3, "half_messages": 3}
+    assert world.broker.waiting.lost_counts() == {"timers": 3, "delays": 3, "half_messages": 3}
     assert world.broker.timers.metrics.get("T") == 0
     assert not [line for line in caplog.messages if "cannot be read" in line]
     assert len([line for line in caplog.messages if "before their time" in line]) <= 3
-    shown = render(CounterSnapshot.take(world.broker, world.now_ms), "")[0].decode()
+    shown = render(CounterSnapshot.read_counters(world.broker, world.now_ms), "")[0].decode()
     assert 'kind="timers"' in shown and "turbopump_waiting_lost_total" in shown
 
 
@@ -125,7 +125,7 @@ def test_recalls_that_are_lost_with_their_timers_leave_true_counts(
     world.pass_time(120_000, step_ms=500)
     counts = world.broker.timers.metrics.to_json()["timingCount"]
     assert counts["T"]["count"] == 0
-    assert world.broker.waiting.lost()["timers"] == 3, "recalls are no messages"
+    assert world.broker.waiting.lost_counts()["timers"] == 3, "recalls are no messages"
 
 
 def test_the_age_of_waiting_messages_is_a_metric(world_of: Any) -> None:

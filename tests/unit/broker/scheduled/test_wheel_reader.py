@@ -265,7 +265,7 @@ class Wheel:
         """Return the first slot of [since, until) that has units, else `until`."""
         return min((tick for tick in self.ticks if since <= tick < until), default=until)
 
-    def walk(self, tick: int, floor: int, room: int) -> Walk:
+    def walk_slot(self, tick: int, floor: int, room: int) -> Walk:
         """Return the units of a slot from the position `floor` on."""
         return Walk([at for at in range(floor, self.log_end) if self.ticks[at] == tick], room)
 
@@ -284,7 +284,7 @@ class Play:
         """Number of deliveries of each unit, by position."""
         wheel: Any = self._wheel
         self._reader = WheelReader(wheel, PRECISION_MS, self._due_of, lambda _: None, self._order)
-        self._reader.begin(self._tick, self._tick)
+        self._reader.begin_at(self._tick, self._tick)
 
     def run(self) -> None:
         """Do random operations, then answer all units that are out, and let time go on."""
@@ -341,9 +341,9 @@ class Play:
 
     def _restart(self) -> None:
         """Let another broker lead for a moment: deliveries after the cursor are repeated."""
-        if self._restarts and not self._reader.is_late:
-            self._reader.clear()
-            self._reader.begin(self._reader.cursor, self._tick)
+        if self._restarts and not self._reader.is_reading_again:
+            self._reader.forget_units()
+            self._reader.begin_at(self._reader.cursor, self._tick)
 
     def _step(self, *, delivers_all: bool = False) -> None:
         reader = self._reader
@@ -351,29 +351,29 @@ class Play:
         reader.load(self._now_ms)
         until_ms = reader.loaded_ms(self._now_ms)
         while reader.next_due_ms is not None and reader.next_due_ms <= until_ms:
-            due = reader.pop()
+            due = reader.pop_unit()
             how = "now" if delivers_all else self._rng.choice(("now", "later", "refused"))
             if how == "refused":
-                reader.put_back(due)
+                reader.push_back_unit(due)
                 break
             self._out.append(due)
             if how == "now":
                 self._done(due)
-        reader.advance(self._tick)
+        reader.advance_cursor(self._tick)
 
     def _answer(self) -> None:
         if self._out:
             due = self._rng.choice(self._out)
             if self._rng.random() < 0.2:
                 self._out.remove(due)
-                self._reader.put_back(due)
+                self._reader.push_back_unit(due)
             else:
                 self._done(due)
 
     def _done(self, due: DueUnit) -> None:
         self._out.remove(due)
         self.delivered[due.position] += 1
-        self.counted += self._reader.done(due)
+        self.counted += self._reader.count_done(due)
 
     def _check(self) -> None:
         """Check that no progress has passed a unit that is not delivered."""
@@ -411,21 +411,21 @@ def test_a_unit_that_is_out_holds_up_no_other_part_of_its_slot(
     wheel.due_ms, tick = [BEGIN_MS + PRECISION_MS] * 11, BEGIN_MS // PRECISION_MS
     wheel.ticks = [tick] * 11
     reader = WheelReader(wheel, PRECISION_MS, lambda at: wheel.due_ms[at], lambda _: None, no_order)
-    reader.begin(tick, tick)
+    reader.begin_at(tick, tick)
     reader.load(BEGIN_MS)
-    out = reader.pop()
+    out = reader.pop_unit()
     for _ in range(10):
         reader.load(BEGIN_MS)
         assert reader.next_due_ms is not None
-        assert reader.done(reader.pop())
-        reader.advance(tick + 1)
+        assert reader.count_done(reader.pop_unit())
+        reader.advance_cursor(tick + 1)
     reader.load(BEGIN_MS)
     assert reader.next_due_ms is None
-    reader.advance(tick + 1)
+    reader.advance_cursor(tick + 1)
     assert reader.cursor == tick
-    assert reader.done(out)
+    assert reader.count_done(out)
     reader.load(BEGIN_MS + 10 * PRECISION_MS)
-    reader.advance(tick + 1)
+    reader.advance_cursor(tick + 1)
     assert reader.cursor == tick + 1
 
 

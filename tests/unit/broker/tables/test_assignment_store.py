@@ -23,7 +23,7 @@ def test_rows_survive_a_restart_and_the_newer_counts(world: World) -> None:
     kept = world.broker.assignments.kept
     kept.put(share("G", 3))
     kept.put(share("H"))
-    kept.adopt({one.name: one for one in (share("G", 2, count=9), share("H", 4, count=3))})
+    kept.adopt_rows({one.name: one for one in (share("G", 2, count=9), share("H", 4, count=3))})
     world.close()
     world.open()
     kept = world.broker.assignments.kept

@@ -21,5 +21,5 @@ def test_positions(
 ) -> None:
     bloom = BloomFilter(rate, expected)
     assert (bloom.hash_count, bloom.bit_count) == (hashes, bits)
-    assert bloom.positions(text) == positions
+    assert bloom.bit_positions(text) == positions
     assert len(bloom.bit_map(positions)) == bits // 8

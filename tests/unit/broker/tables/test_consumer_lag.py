@@ -40,8 +40,8 @@ def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         (Lookup, "units"),
         (Lookup, "read"),
         (Lookup, "_time_of"),
-        (CommitLog, "record"),
-        (CommitLog, "view"),
+        (CommitLog, "read_record"),
+        (CommitLog, "view_bytes"),
     ):
         monkeypatch.setattr(owner, name, read)
 
@@ -51,7 +51,7 @@ def scrape(admin: Any) -> Callable[[], Metrics]:
     """(group, topic) -> metric -> value."""
 
     def call() -> Metrics:
-        body, _ = render(CounterSnapshot.take(admin.broker, admin.now_ms), "")
+        body, _ = render(CounterSnapshot.read_counters(admin.broker, admin.now_ms), "")
         found: Metrics = {}
         for family in text_string_to_metric_families(body.decode()):
             for sample in family.samples:
@@ -194,7 +194,9 @@ def test_many_groups_are_walked_in_steps(lagging: Any, monkeypatch: pytest.Monke
         return int(end(topic, queue_id))
 
     monkeypatch.setattr(type(lagging.broker.store), "max_queue_offset", staticmethod(counted))
-    assert lags.current() == [], "a walk over this number of queues is too much work for a request"
+    assert lags.current_lags() == [], (
+        "a walk over this number of queues is too much work for a request"
+    )
     assert count == 0
     while lags._walk is not None:
         lags.tick()
@@ -202,8 +204,8 @@ def test_many_groups_are_walked_in_steps(lagging: Any, monkeypatch: pytest.Monke
         count = 0
     assert len(looks) > (groups + 3 * STEP) // STEP
     assert max(looks) <= 2 * STEP, "a queue with a lag is checked twice"
-    assert len(lags.current()) == groups + 2
-    assert [(lag.group, lag.messages) for lag in lags.largest(1)] == [("g", 4)]
+    assert len(lags.current_lags()) == groups + 2
+    assert [(lag.group, lag.messages) for lag in lags.largest_lags(1)] == [("g", 4)]
 
 
 def test_for_how_long() -> None:

@@ -180,13 +180,13 @@ def test_silent_connections_expire(kit: Any) -> None:
     table, old, fresh = ConsumerTable(), kit.connect(), kit.connect()
     table.register(old, "a", kit.consumer("g", "T"), NOW)
     table.register(fresh, "b", kit.consumer("g", "T"), NOW + 1)
-    assert table.expired(NOW + 120_000, 120_000) == []
-    assert table.expired(NOW + 120_001, 120_000) == [old]
+    assert table.find_expired(NOW + 120_000, 120_000) == []
+    assert table.find_expired(NOW + 120_001, 120_000) == [old]
 
 
 def test_a_pull_compensates_until_it_stops_renewing(kit: Any) -> None:
     table = ConsumerTable()
-    table.compensate("g", "T", parse_subscription("T", "A"), NOW)
+    table.remember_subscription("g", "T", parse_subscription("T", "A"), NOW)
     found = table.find_subscription("g", "T")
     assert found is not None
     assert found.sub_string == "A"
@@ -201,7 +201,7 @@ def test_a_pull_compensates_until_it_stops_renewing(kit: Any) -> None:
 
 def test_a_heartbeat_beats_a_compensation(kit: Any) -> None:
     table, peer = ConsumerTable(), kit.connect()
-    table.compensate("g", "T", parse_subscription("T", "A"), NOW)
+    table.remember_subscription("g", "T", parse_subscription("T", "A"), NOW)
     table.register(peer, "a", kit.consumer("g", "T:B"), NOW)
     found = table.find_subscription("g", "T")
     assert found is not None
@@ -222,16 +222,16 @@ def test_bounds_of_one_connection(kit: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_bounds_of_compensation(monkeypatch: pytest.MonkeyPatch) -> None:
     table = ConsumerTable()
-    table.compensate("g", "T", parse_subscription("T", "*"), NOW)
+    table.remember_subscription("g", "T", parse_subscription("T", "*"), NOW)
     monkeypatch.setattr(consumers, "MAX_COMPENSATED", table.compensated_size)
     table.forget_compensated(NOW + 1, 0)
     assert table.compensated_size == 0
     for group, topic in (("g", "T"), ("g", "U"), ("h", "T")):
-        table.compensate(group, topic, parse_subscription(topic, "*"), NOW)
+        table.remember_subscription(group, topic, parse_subscription(topic, "*"), NOW)
     assert table.find_subscription("g", "T") is not None
     assert table.find_subscription("g", "U") is None
     assert table.find_subscription("h", "T") is None
-    table.compensate("g", "T", parse_subscription("T", "x" * 1_025), NOW)
+    table.remember_subscription("g", "T", parse_subscription("T", "x" * 1_025), NOW)
     assert table.find_subscription("g", "T") is None
 
 
@@ -266,14 +266,14 @@ def test_producers_come_and_go(kit: Any) -> None:
     table, first, second = ProducerTable(), kit.connect(), kit.connect()
     table.register(first, "a", "g", NOW)
     table.register(second, "b", "g", NOW)
-    assert [one.client_id for one in table.group("g").values()] == ["a", "b"]
+    assert [one.client_id for one in table.producers_of("g").values()] == ["a", "b"]
     assert table.find("a") is first
     table.unregister(first, "g")
     assert table.find("a") is None
-    assert list(table.group("g")) == [second]
+    assert list(table.producers_of("g")) == [second]
     table.peer_closed(second)
-    assert table.group("g") == {}
-    assert table.all() == {}
+    assert table.producers_of("g") == {}
+    assert table.all_producers() == {}
     table.peer_closed(second)
     table.unregister(second, "g")
 
@@ -307,8 +307,8 @@ def test_silent_producers_expire_and_are_bounded(kit: Any, monkeypatch: pytest.M
     table, peer = ProducerTable(), kit.connect()
     table.register(peer, "a", "g", NOW)
     table.register(peer, "a", "g", NOW + 1)
-    assert table.expired(NOW + 120_001, 120_000) == []
-    assert table.expired(NOW + 120_002, 120_000) == [peer]
+    assert table.find_expired(NOW + 120_001, 120_000) == []
+    assert table.find_expired(NOW + 120_002, 120_000) == [peer]
     with pytest.raises(TooManyProducerGroups):
         table.register(peer, "a", "h", NOW)
     monkeypatch.setattr(producers, "MAX_SIZE", table.size)

@@ -12,7 +12,7 @@ from turbopump.broker.tables.filters import TooManyFilters
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, SUSPEND_FLAG
@@ -50,7 +50,7 @@ def heartbeat(
 def beat(world: Any, data: HeartbeatData, peer: Any = None) -> Command:
     """Send a heartbeat; one with expressions is handled in steps."""
     response = world.dispatch(new_request(RequestCode.HEART_BEAT, None, data.encode()), peer)
-    found: Command = response if isinstance(response, Command) else finish(response)
+    found: Command = response if isinstance(response, Command) else run_to_result(response)
     return found
 
 
@@ -175,10 +175,10 @@ def test_a_held_pull_waits_for_a_message_that_matches(world: Any) -> None:
     held = hold(world, subscription="a = 1", expression_type="SQL92", sys_flag=flags)
     for number in (0, 2, 3):
         send(world, b"%d" % number, a=number)
-        world.broker.held_pulls.sweep()
+        world.broker.held_pulls.attempt_grown()
         assert not held.done
     send(world, b"one", a=1)
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert bodies(answered(held)) == [b"one"]
     assert numbers(answered(held))[1] == 4
 
@@ -189,10 +189,10 @@ def test_a_held_pull_whose_filter_changes_reads_with_the_new_one(world: Any) -> 
     held = hold(world, sys_flag=SUSPEND_FLAG, sub_version=1)
     heartbeat(world, "a = 2", 2)
     send(world, b"one", a=1)
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert not held.done
     send(world, b"two", a=2)
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert bodies(answered(held)) == [b"two"]
 
 
@@ -204,11 +204,11 @@ def test_many_held_pulls_with_costly_filters_take_turns(world: Any) -> None:
         for number in range(4)
     ]
     send(world, b"x", a="xx")
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     done = sum(one.done for one in holds)
     assert 0 < done < 4
     for _ in range(3):
-        world.broker.held_pulls.sweep()
+        world.broker.held_pulls.attempt_grown()
     assert all(one.done for one in holds)
 
 
@@ -226,7 +226,7 @@ def test_the_file_is_rocketmqs_and_is_read_again(world: Any) -> None:
     send(world, b"one", a=1)
     heartbeat(world, "a = 1 AND b IS NULL OR c = '中'", 3)
     heartbeat(world, "a >", 4, topic="U")
-    world.broker.filters.clean(world.now_ms)
+    world.broker.filters.remove_unused(world.now_ms)
     saved = world.files.load(table.FILE_NAME)
     one = saved["filterDataByTopic"]["T"]["groupFilterData"]["G"]
     assert one == {
@@ -242,7 +242,7 @@ def test_the_file_is_rocketmqs_and_is_read_again(world: Any) -> None:
     }
     assert saved == {"filterDataByTopic": {"T": {"groupFilterData": {"G": one}, "topic": "T"}}}
     heartbeat(world, "a = 1 AND b IS NULL OR c = '中'", 5)
-    world.broker.filters.clean(world.now_ms)
+    world.broker.filters.remove_unused(world.now_ms)
     reopen(world)
     known = world.broker.filters.get("T", "G")
     assert (known.client_version, known.is_dead) == (5, True)
@@ -303,13 +303,13 @@ def test_the_file_of_a_rocketmq_broker(make_world: Callable[..., Any]) -> None:
     filters = world.broker.filters
     assert b"".join(filters._content()()).decode() == OF_ROCKETMQ
     one = filters.get("T", "g")
-    assert one.bits == BloomFilter(20, 64).positions("g#T")
+    assert one.bits == BloomFilter(20, 64).bit_positions("g#T")
     assert one.filter.evaluate("a\x012\x02b\x01x中\x02".encode()) is True
 
 
 def test_a_file_with_other_bits_or_a_bad_expression(world: Any) -> None:
     heartbeat(world, "a = 1", 3)
-    world.broker.filters.clean(world.now_ms)
+    world.broker.filters.remove_unused(world.now_ms)
     saved = world.files.load(table.FILE_NAME)
     group = saved["filterDataByTopic"]["T"]["groupFilterData"]["G"]
     group["expression"] = "a >"
@@ -328,9 +328,9 @@ def test_filters_of_groups_that_are_gone_are_forgotten_after_a_day(world: Any) -
     world.broker.consumers.peer_closed(world.client)
     known = world.broker.filters.get("T", "G")
     assert (known.is_dead, known.dead_ms) == (True, world.now_ms)
-    world.broker.filters.clean(world.now_ms + DAY_MS - 1)
+    world.broker.filters.remove_unused(world.now_ms + DAY_MS - 1)
     assert world.broker.filters.get("T", "G") is not None
-    world.broker.filters.clean(world.now_ms + DAY_MS)
+    world.broker.filters.remove_unused(world.now_ms + DAY_MS)
     assert world.broker.filters.get("T", "G") is None
     assert world.broker.filters.size == 0
 
@@ -429,5 +429,5 @@ def test_a_pull_that_waits_is_checked_again(world: Any) -> None:
     assert isinstance(held, Deferred)
     heartbeat(world, "a >", 2)
     send(world, b"x", a=1)
-    world.broker.held_pulls.sweep()
+    world.broker.held_pulls.attempt_grown()
     assert answered(held).code == 27

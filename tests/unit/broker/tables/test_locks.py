@@ -61,9 +61,9 @@ def test_an_expired_lock_counts_for_nothing_and_is_swept() -> None:
     later = NOW + LEASE_MS + 1
     assert table.is_group_locked("g", later)
     assert not table.is_group_locked("g", later + 1)
-    table.sweep(later)
+    table.remove_expired(later)
     assert len(table) == 1
-    table.sweep(later + 1)
+    table.remove_expired(later + 1)
     assert len(table) == 0
 
 

@@ -33,22 +33,22 @@ def test_arrivals_wake_once_and_attempt_those_behind() -> None:
     pulls.add(1, queue_offset=5)
     pulls.add(2, queue_offset=7)
     pulls.add(3, queue_offset=5, queue_id=1)
-    pulls.holds.arrived("T", 0, QueueOffset(6))
-    pulls.holds.arrived("T", 0, QueueOffset(7))
+    pulls.holds.on_arrival("T", 0, QueueOffset(6))
+    pulls.holds.on_arrival("T", 0, QueueOffset(7))
     assert pulls.wakes == 1
     assert pulls.attempts == []
-    pulls.holds.sweep()
+    pulls.holds.attempt_grown()
     assert pulls.attempts == [(1, False)]
     assert pulls.holds.count == 2
-    pulls.holds.arrived("T", 0, QueueOffset(8))
+    pulls.holds.on_arrival("T", 0, QueueOffset(8))
     assert pulls.wakes == 2
-    pulls.holds.sweep()
+    pulls.holds.attempt_grown()
     assert pulls.attempts[1:] == [(2, False)]
 
 
 def test_arrival_without_a_waiting_pull_wakes_no_pull() -> None:
     pulls = Pulls()
-    pulls.holds.arrived("T", 0, QueueOffset(1))
+    pulls.holds.on_arrival("T", 0, QueueOffset(1))
     assert pulls.wakes == 0
 
 
@@ -57,8 +57,8 @@ def test_pull_that_is_not_answered_waits_on() -> None:
     pulls.ready = False
     pulls.add(1)
     for queue_offset in (1, 2):
-        pulls.holds.arrived("T", 0, QueueOffset(queue_offset))
-        pulls.holds.sweep()
+        pulls.holds.on_arrival("T", 0, QueueOffset(queue_offset))
+        pulls.holds.attempt_grown()
     assert pulls.attempts == [(1, False), (1, False)]
     assert pulls.holds.count == 1
 
@@ -68,20 +68,20 @@ def test_many_pulls_are_attempted_in_parts() -> None:
     pulls.ready = False
     for number in range(5):
         pulls.add(number)
-    pulls.holds.arrived("T", 0, QueueOffset(1))
-    pulls.holds.sweep()
+    pulls.holds.on_arrival("T", 0, QueueOffset(1))
+    pulls.holds.attempt_grown()
     assert [number for number, _ in pulls.attempts] == [0, 1]
-    pulls.holds.arrived("T", 0, QueueOffset(2))
+    pulls.holds.on_arrival("T", 0, QueueOffset(2))
     assert pulls.wakes == 2, "one for the arrival, one for the rest"
     for _ in range(2):
-        pulls.holds.sweep()
+        pulls.holds.attempt_grown()
     assert [number for number, _ in pulls.attempts] == [0, 1, 2, 3, 4]
     pulls.ready = True
     for _ in range(3):
-        pulls.holds.sweep()
+        pulls.holds.attempt_grown()
     assert pulls.holds.count == 0, "the second arrival was for all of them, too"
     wakes = pulls.wakes
-    pulls.holds.sweep()
+    pulls.holds.attempt_grown()
     assert pulls.wakes == wakes
 
 
@@ -101,8 +101,8 @@ def test_deadline_is_a_final_attempt() -> None:
 def test_answered_pull_has_no_deadline_any_more() -> None:
     pulls = Pulls()
     pulls.add(1)
-    pulls.holds.arrived("T", 0, QueueOffset(1))
-    pulls.holds.sweep()
+    pulls.holds.on_arrival("T", 0, QueueOffset(1))
+    pulls.holds.attempt_grown()
     pulls.holds.tick(10_000)
     assert pulls.attempts == [(1, False)]
 
@@ -111,7 +111,7 @@ def test_touch_attempts_whatever_is_waited_for() -> None:
     pulls = Pulls()
     pulls.add(1, queue_offset=1 << 40)
     pulls.holds.attempt_all("T", 0)
-    pulls.holds.sweep()
+    pulls.holds.attempt_grown()
     assert pulls.attempts == [(1, False)]
 
 
@@ -119,8 +119,8 @@ def test_closed_connection_is_forgotten() -> None:
     pulls = Pulls()
     pulls.add(1, owner="a")
     pulls.add(2, owner="b")
-    pulls.holds.drop("a")
-    pulls.holds.drop("a")
+    pulls.holds.drop_pulls("a")
+    pulls.holds.drop_pulls("a")
     pulls.holds.tick(1_000)
     assert pulls.attempts == [(2, True)]
 
@@ -128,7 +128,7 @@ def test_closed_connection_is_forgotten() -> None:
 def test_full_table_holds_nothing_more() -> None:
     pulls = Pulls(max_holds=2)
     assert [pulls.add(number) for number in range(3)] == [True, True, False]
-    pulls.holds.drop("peer")
+    pulls.holds.drop_pulls("peer")
     assert pulls.add(4)
 
 
@@ -198,6 +198,6 @@ def test_answered_pulls_do_not_pile_up() -> None:
     pulls = Pulls()
     for queue_offset in range(10_000):
         pulls.add(1, queue_offset=queue_offset)
-        pulls.holds.arrived("T", 0, QueueOffset(queue_offset + 1))
-        pulls.holds.sweep()
+        pulls.holds.on_arrival("T", 0, QueueOffset(queue_offset + 1))
+        pulls.holds.attempt_grown()
     assert len(pulls.holds._deadlines) < 2_000

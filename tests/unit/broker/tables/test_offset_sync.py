@@ -36,14 +36,14 @@ def master_offsets(version: DataVersion = NEW, **groups: int) -> Offsets:
 
 
 def adopt(table: OffsetTable, theirs: Offsets, before: Offsets | None = None) -> None:
-    for _ in table.adopt(theirs, before):
+    for _ in table.adopt_offsets(theirs, before):
         pass
 
 
 def begun(table: OffsetTable, theirs: Offsets, before: Offsets | None) -> Iterator[None]:
     """Begin a round, and adopt the first offset."""
     table.adopted_at_once = offset_sync.QUEUE
-    steps = table.adopt(theirs, before)
+    steps = table.adopt_offsets(theirs, before)
     next(steps)
     return steps
 
@@ -60,7 +60,7 @@ def test_a_step_takes_over_a_bounded_number(table: OffsetTable, is_wide: bool) -
         pairs = {("T", "G"): dict.fromkeys(range(PAIRS), QueueOffset(1))}
     before = 0
     for theirs in (Offsets(OLD, pairs), Offsets(OLD, pairs, pairs)):
-        for _ in table.adopt(theirs, None):
+        for _ in table.adopt_offsets(theirs, None):
             assert table.queue_count - before <= MOST
             before = table.queue_count
         assert table.queue_count - before <= MOST
@@ -72,7 +72,7 @@ def test_a_step_forgets_a_bounded_number(table: OffsetTable) -> None:
     pairs: Said = {("T", f"G{number}"): {0: QueueOffset(1)} for number in range(PAIRS)}
     adopt(table, Offsets(OLD, pairs))
     before = table.queue_count
-    for _ in table.adopt(Offsets(NEW, {}), Offsets(OLD, pairs)):
+    for _ in table.adopt_offsets(Offsets(NEW, {}), Offsets(OLD, pairs)):
         assert before - table.queue_count <= MOST
         before = table.queue_count
     assert before <= MOST and table.queue_count == 0
@@ -84,11 +84,11 @@ def test_a_step_looks_at_a_bounded_number(table: OffsetTable) -> None:
     theirs = Offsets(OLD, pairs)
     adopt(table, theirs)
     table.adopted_at_once = 100
-    assert len(list(table.adopt(theirs, theirs))) == 2 * PAIRS // 100
-    assert len(list(table.adopt(theirs, None, all_adopted=True))) == 2 * PAIRS // 100
+    assert len(list(table.adopt_offsets(theirs, theirs))) == 2 * PAIRS // 100
+    assert len(list(table.adopt_offsets(theirs, None, all_adopted=True))) == 2 * PAIRS // 100
     table.adopted_at_once = offset_sync.AT_ONCE
     marked = 0
-    for _ in table.adopt(Offsets(NEXT_TERM, {}), None):
+    for _ in table.adopt_offsets(Offsets(NEXT_TERM, {}), None):
         assert len(own(table)) - marked <= MOST
         marked = len(own(table))
     assert len(own(table)) == PAIRS
@@ -122,7 +122,9 @@ def test_a_commit_between_two_steps_is_not_forgotten(table: OffsetTable, all_ado
     before = master_offsets(OLD, first=5, gone=50)
     adopt(table, before)
     table.adopted_at_once = offset_sync.QUEUE
-    steps = table.adopt(master_offsets(first=6), None if all_adopted else before, all_adopted)
+    steps = table.adopt_offsets(
+        master_offsets(first=6), None if all_adopted else before, all_adopted
+    )
     next(steps)
     table.commit("gone", "T", 1, QueueOffset(7), 9)
     table.commit("new", "T", 0, QueueOffset(8), 9)

@@ -32,7 +32,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_nothing_is_known_without_a_measurement() -> None:
     table = BrokerStatistics(lambda table: None)
-    assert table.find(TOPIC_PUT_NUMS, "T") is None
+    assert table.find_windows(TOPIC_PUT_NUMS, "T") is None
     assert table.put_tps("T") == 0.0
     assert table.delivered_tps("g", "T") == 0.0
 
@@ -41,7 +41,7 @@ def test_the_first_sample_counts_from_zero_one_step_ago() -> None:
     table = BrokerStatistics(lambda table: None)
     table.set_put_totals({"T": 5})
     table.sample(NOON)
-    found = table.find(TOPIC_PUT_NUMS, "T")
+    found = table.find_windows(TOPIC_PUT_NUMS, "T")
     assert found is not None
     rates = [(5, 5 / seconds, 1.0) for seconds in (10, 600, 3600)]
     assert [(one.sum, one.tps, one.average) for one in found] == rates
@@ -52,7 +52,7 @@ def test_a_minute_is_the_last_seven_samples() -> None:
     for number in range(10):
         table.set_put_totals({"T": 10 * number})
         table.sample(NOON + number * SAMPLE_INTERVAL_MS)
-    found = table.find(TOPIC_PUT_NUMS, "T")
+    found = table.find_windows(TOPIC_PUT_NUMS, "T")
     assert found is not None
     minute = found[0]
     assert (minute.sum, minute.tps, minute.average) == (60, 1.0, 1.0)
@@ -65,7 +65,7 @@ def test_hours_and_days_sample_at_their_own_pace() -> None:
     for number in range(361):
         table.set_put_totals({"T": number})
         table.sample(NOON + number * SAMPLE_INTERVAL_MS)
-    found = table.find(TOPIC_PUT_NUMS, "T")
+    found = table.find_windows(TOPIC_PUT_NUMS, "T")
     assert found is not None
     _minute, hour, day = found
     assert (hour.sum, day.sum) == (360, 360)
@@ -79,7 +79,7 @@ def test_a_sample_in_the_middle_of_a_burst_does_not_hide_its_rest_for_an_hour() 
     table.sample(NOON)
     table.set_put_totals({"T": 40})
     table.sample(NOON + SAMPLE_INTERVAL_MS)
-    found = table.find(TOPIC_PUT_NUMS, "T")
+    found = table.find_windows(TOPIC_PUT_NUMS, "T")
     assert found is not None
     assert [one.sum for one in found] == [40, 40, 40]
 
@@ -90,7 +90,10 @@ def test_a_groups_received_messages_have_a_number_and_a_size() -> None:
     table.sample(NOON)
     table.count_delivered("g", "T", 8, 2_000)
     table.sample(NOON + 10_000)
-    nums, sizes = table.find(GROUP_GET_NUMS, "T@g"), table.find(GROUP_GET_SIZE, "T@g")
+    nums, sizes = (
+        table.find_windows(GROUP_GET_NUMS, "T@g"),
+        table.find_windows(GROUP_GET_SIZE, "T@g"),
+    )
     assert nums is not None
     assert sizes is not None
     assert (nums[0].sum, nums[0].average) == (12, 6.0)
@@ -105,7 +108,7 @@ def test_the_broker_s_own_meters_count_everything() -> None:
     table.set_put_totals({"T": 5, "U": 4})
     table.count_delivered("g", "T", 2, 20)
     table.sample(NOON + 10_000)
-    put, got = table.find(BROKER_PUT_NUMS, ALL), table.find(BROKER_GET_NUMS, ALL)
+    put, got = table.find_windows(BROKER_PUT_NUMS, ALL), table.find_windows(BROKER_GET_NUMS, ALL)
     assert put is not None
     assert got is not None
     assert (put[0].sum, got[0].sum) == (9, 2)
@@ -115,10 +118,10 @@ def test_a_topic_made_again_counts_from_zero() -> None:
     table = BrokerStatistics(lambda table: None)
     table.set_put_totals({"T": 5})
     table.set_put_totals({"T": 2})
-    assert table.totals()["msgPutTotalTodayNow"] == 7
+    assert table.message_totals()["msgPutTotalTodayNow"] == 7
     table.forget_topic("T")
     table.set_put_totals({"T": 3})
-    assert table.totals()["msgPutTotalTodayNow"] == 10
+    assert table.message_totals()["msgPutTotalTodayNow"] == 10
 
 
 def test_deleted_topics_and_groups_lose_their_meters() -> None:
@@ -128,13 +131,13 @@ def test_deleted_topics_and_groups_lose_their_meters() -> None:
     table.count_delivered("g", "U", 1, 1)
     table.count_delivered("h", "U", 1, 1)
     table.forget_topic("T")
-    assert table.find(TOPIC_PUT_NUMS, "T") is None
-    assert table.find(GROUP_GET_NUMS, "T@g") is None
-    assert table.find(GROUP_GET_NUMS, "U@g") is not None
+    assert table.find_windows(TOPIC_PUT_NUMS, "T") is None
+    assert table.find_windows(GROUP_GET_NUMS, "T@g") is None
+    assert table.find_windows(GROUP_GET_NUMS, "U@g") is not None
     table.forget_group("g")
-    assert table.find(GROUP_GET_NUMS, "U@g") is None
-    assert table.find(GROUP_GET_NUMS, "U@h") is not None
-    assert table.find(TOPIC_PUT_NUMS, "U") is not None
+    assert table.find_windows(GROUP_GET_NUMS, "U@g") is None
+    assert table.find_windows(GROUP_GET_NUMS, "U@h") is not None
+    assert table.find_windows(TOPIC_PUT_NUMS, "U") is not None
 
 
 def test_idle_groups_are_forgotten_topics_are_not() -> None:
@@ -143,10 +146,10 @@ def test_idle_groups_are_forgotten_topics_are_not() -> None:
     table.count_delivered("g", "T", 1, 1)
     table.sample(NOON)
     table.sample(NOON + IDLE_LIMIT_MS)
-    assert table.find(GROUP_GET_NUMS, "T@g") is not None
+    assert table.find_windows(GROUP_GET_NUMS, "T@g") is not None
     table.sample(NOON + IDLE_LIMIT_MS + 1)
-    assert table.find(GROUP_GET_NUMS, "T@g") is None
-    assert table.find(TOPIC_PUT_NUMS, "T") is not None
+    assert table.find_windows(GROUP_GET_NUMS, "T@g") is None
+    assert table.find_windows(TOPIC_PUT_NUMS, "T") is not None
 
 
 def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,23 +157,23 @@ def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     table = BrokerStatistics(lambda table: None)
     table.set_put_totals({"T": 1, "U": 1})
     table.count_delivered("g", "T", 1, 1)
-    assert table.find(TOPIC_PUT_NUMS, "T") is not None
-    assert table.find(TOPIC_PUT_NUMS, "U") is None
-    assert table.find(GROUP_GET_NUMS, "T@g") is None
-    assert table.totals()["msgGetTotalTodayNow"] == 1
+    assert table.find_windows(TOPIC_PUT_NUMS, "T") is not None
+    assert table.find_windows(TOPIC_PUT_NUMS, "U") is None
+    assert table.find_windows(GROUP_GET_NUMS, "T@g") is None
+    assert table.message_totals()["msgGetTotalTodayNow"] == 1
 
 
 def test_mornings_move_at_midnight(utc: None) -> None:
     table = BrokerStatistics(lambda table: None)
     table.set_put_totals({"T": 5})
     table.sample(NOON)
-    assert set(table.totals().values()) == {0, 5}
+    assert set(table.message_totals().values()) == {0, 5}
     table.count_delivered("g", "T", 2, 2)
     table.sample(NOON + 43_200_000)
-    totals = table.totals()
+    totals = table.message_totals()
     assert (totals["msgPutTotalTodayMorning"], totals["msgGetTotalTodayMorning"]) == (5, 2)
     assert totals["msgPutTotalYesterdayMorning"] == 0
     table.set_put_totals({"T": 6})
     table.sample(NOON + 2 * 86_400_000)
-    totals = table.totals()
+    totals = table.message_totals()
     assert (totals["msgPutTotalYesterdayMorning"], totals["msgPutTotalTodayMorning"]) == (5, 6)

@@ -8,7 +8,7 @@ import pytest
 from turbopump.broker.tables.table_saver import WHOLE_AFTER, Source, TableSaver
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
-from turbopump.engine.disk.config_changes import SIZE_MIN, change
+from turbopump.engine.disk.config_changes import SIZE_MIN, encode_change
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.command import Command, new_request, new_response
@@ -57,7 +57,7 @@ def saver(files: ConfigFiles, disk: Steered) -> TableSaver:
 
 
 def test_nothing_to_save_is_saved(saver: TableSaver) -> None:
-    assert saver.saved().value is None
+    assert saver.when_saved().value is None
 
 
 def test_changes_while_a_file_is_written_share_the_next_write(
@@ -65,8 +65,8 @@ def test_changes_while_a_file_is_written_share_the_next_write(
 ) -> None:
     saved = []
     for number in range(4):
-        saver.changed(NAME, of({"n": number}))
-        saved.append(saver.saved())
+        saver.save_changed(NAME, of({"n": number}))
+        saved.append(saver.when_saved())
     assert len(disk.work) == 1, "the same file is never written twice at once"
     disk.step()
     assert [one.done for one in saved] == [True, False, False, False]
@@ -78,9 +78,9 @@ def test_changes_while_a_file_is_written_share_the_next_write(
 
 
 def test_a_waiting_caller_waits_for_all_files(saver: TableSaver, disk: Steered) -> None:
-    saver.changed(NAME, EMPTY)
-    saver.changed(OTHER, EMPTY)
-    saved = saver.saved()
+    saver.save_changed(NAME, EMPTY)
+    saver.save_changed(OTHER, EMPTY)
+    saved = saver.when_saved()
     disk.step()
     assert not saved.done
     disk.step()
@@ -91,16 +91,16 @@ def test_a_failure_is_told_and_the_write_repeated(
     saver: TableSaver, disk: Steered, files: ConfigFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = OSError(28, "No space left on device")
-    saver.changed(NAME, of({"n": 1}))
-    saver.changed(OTHER, of({"n": 2}))
-    saved = saver.saved()
+    saver.save_changed(NAME, of({"n": 1}))
+    saver.save_changed(OTHER, of({"n": 2}))
+    saved = saver.when_saved()
     disk.step(full)
     assert saved.value is full
-    assert saver.saved().value is full, "no caller waits for a write that no saver does"
+    assert saver.when_saved().value is full, "no caller waits for a write that no saver does"
     disk.step()
     for error in (full, None):
         saver.tick()
-        again = saver.saved()
+        again = saver.when_saved()
         disk.step(error)
         assert again.value is error
     assert files.load(NAME) == {"n": 1}
@@ -112,13 +112,13 @@ def test_a_failure_is_told_and_the_write_repeated(
 def test_a_change_during_a_write_that_fails_is_written_with_it(
     saver: TableSaver, disk: Steered, files: ConfigFiles
 ) -> None:
-    saver.changed(NAME, of({"n": 1}))
-    saver.changed(NAME, of({"n": 2}))
+    saver.save_changed(NAME, of({"n": 1}))
+    saver.save_changed(NAME, of({"n": 2}))
     disk.step(OSError(5, "Input/output error"))
     saver.tick()
     disk.step()
     assert files.load(NAME) == {"n": 2}
-    assert saver.saved().value is None
+    assert saver.when_saved().value is None
 
 
 REQUEST = new_request(17)
@@ -127,7 +127,7 @@ REQUEST = new_request(17)
 def test_answers_to_requests_that_change_nothing_pass(saver: TableSaver, disk: Steered) -> None:
     response = new_response(REQUEST, 0)
     assert saver.hold_until_saved(REQUEST, response) is response
-    saver.changed(NAME, EMPTY)
+    saver.save_changed(NAME, EMPTY)
     assert isinstance(saver.hold_until_saved(REQUEST, response), Deferred)
     assert saver.hold_until_saved(REQUEST, response) is response, "another request changed it"
 
@@ -139,7 +139,7 @@ def test_answers_to_changes_wait(
 ) -> None:
     response = new_response(REQUEST, 0, "done")
     later: Deferred[Command | None] = Deferred()
-    saver.changed(NAME, EMPTY)
+    saver.save_changed(NAME, EMPTY)
     reviewed = saver.hold_until_saved(REQUEST, later if is_later else response)
     assert isinstance(reviewed, Deferred)
     assert not reviewed.done
@@ -158,30 +158,30 @@ def test_answers_to_changes_wait(
 
 
 def test_requests_without_an_answer_do_not_wait(saver: TableSaver, disk: Steered) -> None:
-    saver.changed(NAME, EMPTY)
+    saver.save_changed(NAME, EMPTY)
     assert saver.hold_until_saved(REQUEST, None) is None
-    saver.changed(NAME, EMPTY)
+    saver.save_changed(NAME, EMPTY)
     response = new_response(REQUEST, 0)
     assert saver.hold_until_saved(new_request(17, oneway=True), response) is response
 
 
 def test_a_caller_that_relies_on_a_change_waits_for_it(saver: TableSaver, disk: Steered) -> None:
     response = new_response(REQUEST, 0)
-    change = saver.changed(NAME, EMPTY)
+    change = saver.save_changed(NAME, EMPTY)
     saver.hold_until_saved(REQUEST, response)
-    assert saver.durable == change - 1
+    assert saver.durable_change == change - 1
     saver.wait_for_others()
     waits = saver.hold_until_saved(REQUEST, response)
     assert isinstance(waits, Deferred)
     assert saver.hold_until_saved(REQUEST, response) is response, "the next one does not rely on it"
     disk.step()
-    assert saver.durable == change
+    assert saver.durable_change == change
     assert waits.value is response
 
 
 def row(number: int) -> bytes:
     """A change that puts one row."""
-    return change({"n": number}, {"t": [b'"%d":{"n":%d}' % (number, number)]}, {})
+    return encode_change({"n": number}, {"t": [b'"%d":{"n":%d}' % (number, number)]}, {})
 
 
 def rows(count: int) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def rows(count: int) -> dict[str, Any]:
 def put(saver: TableSaver, disk: Steered, first: int, last: int) -> None:
     """The first change alone, the others while it is written."""
     for number in range(first, last + 1):
-        saver.changed(NAME, of(rows(number)), row(number))
+        saver.save_changed(NAME, of(rows(number)), row(number))
     while disk.work:
         disk.step()
 
@@ -203,8 +203,8 @@ def test_changes_are_appended_together(
     put(saver, disk, 1, 1)  # a file that was never saved is written in full
     before = (tmp_path / NAME).read_bytes()
     for number in range(2, 6):
-        saver.changed(NAME, of(rows(number)), row(number))
-    saved = saver.saved()
+        saver.save_changed(NAME, of(rows(number)), row(number))
+    saved = saver.when_saved()
     assert len(disk.work) == 1
     disk.step()
     assert len(disk.work) == 1, "three that came meanwhile go together"
@@ -225,7 +225,7 @@ def test_a_quiet_file_is_written_whole(
     disk.step()
     assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, NAME + ".bak"]
     assert fastjson.loads((tmp_path / NAME).read_text()) == rows(3)
-    assert saver.saved().value is None
+    assert saver.when_saved().value is None
     saver.tick()
     assert disk.work == []
 
@@ -245,8 +245,8 @@ def test_a_stop_leaves_nothing_beside_the_file(
     saver: TableSaver, disk: Steered, tmp_path: Path
 ) -> None:
     put(saver, disk, 1, 2)
-    saver.changed(NAME, of(rows(3)), row(3))
-    saver.finish()
+    saver.save_changed(NAME, of(rows(3)), row(3))
+    saver.begin_last_writes()
     while disk.work:
         disk.step()
     assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, NAME + ".bak"]
@@ -258,14 +258,14 @@ def test_an_append_that_fails_is_told_and_the_file_written_whole(
 ) -> None:
     put(saver, disk, 1, 2)
     broken = OSError(5, "Input/output error")
-    saver.changed(NAME, of(rows(3)), row(3))
-    saver.changed(NAME, of(rows(4)), row(4))
-    saved = saver.saved()
+    saver.save_changed(NAME, of(rows(3)), row(3))
+    saver.save_changed(NAME, of(rows(4)), row(4))
+    saved = saver.when_saved()
     disk.step(broken)
     assert saved.value is broken
     saver.tick()
     disk.step()
-    assert saver.saved().value is None
+    assert saver.when_saved().value is None
     assert fastjson.loads((tmp_path / NAME).read_text()) == rows(4)
 
 
@@ -275,8 +275,8 @@ def test_a_file_that_cannot_be_written_whole_still_takes_changes(
     put(saver, disk, 1, 2)
     saver.tick()
     saver.tick()
-    saver.changed(NAME, of(rows(3)), row(3))
-    saved = saver.saved()
+    saver.save_changed(NAME, of(rows(3)), row(3))
+    saved = saver.when_saved()
     disk.step(OSError(28, "No space left on device"))
     assert not saved.done
     disk.step()
@@ -300,7 +300,7 @@ def test_bytes_written_for_a_change_are_bounded(
 ) -> None:
     """However many rows there are: of a large file as many bytes are appended as it has."""
     table = {"t": {f"{number:0200}": {} for number in range(20_000)}}
-    saver.changed(NAME, of(table))
+    saver.save_changed(NAME, of(table))
     disk.step()
     size = (tmp_path / NAME).stat().st_size
     assert size > SIZE_MIN
@@ -311,8 +311,8 @@ def test_bytes_written_for_a_change_are_bounded(
         taken += 1
         return of(table)()
 
-    change_of = change({"n": 1}, {"t": [b'"x":{}']}, {}) + b" " * 10_000
+    change_of = encode_change({"n": 1}, {"t": [b'"x":{}']}, {}) + b" " * 10_000
     for _ in range(2 * size // len(change_of)):
-        saver.changed(NAME, source, change_of)
+        saver.save_changed(NAME, source, change_of)
         disk.step()
     assert taken <= 2

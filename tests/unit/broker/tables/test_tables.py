@@ -76,7 +76,7 @@ def group_table(files: ConfigFiles, config: BrokerConfig | None = None) -> Group
 
 def test_topics_of_the_start(files: ConfigFiles) -> None:
     table = topic_table(files, "brokerClusterName=C\nbrokerName=b\n")
-    made = {name: (one.write_queue_nums, one.perm) for name, one in table.all().items()}
+    made = {name: (one.write_queue_nums, one.perm) for name, one in table.all_topics().items()}
     assert made == {
         "SELF_TEST_TOPIC": (1, 6),
         "TBW102": (8, 7),
@@ -124,7 +124,7 @@ def test_topics_survive_a_restart(files: ConfigFiles) -> None:
     assert table.data_version.counter == version.counter + 1
     assert table.data_version.timestamp == 1_000
     again = topic_table(files)
-    assert again.all() == table.all()
+    assert again.all_topics() == table.all_topics()
     assert again.data_version == table.data_version
 
 
@@ -142,12 +142,12 @@ def test_changes_survive_a_kill_and_a_stop(files: ConfigFiles, tmp_path: Path) -
     table.bump_version(6)
     assert (tmp_path / "topics.json").read_bytes() == before
     killed = topic_table(ConfigFiles(RealFiles(), str(tmp_path)))
-    saver.finish()
+    saver.begin_last_writes()
     (tmp_path / "topics.json.bak").unlink()
     assert not (tmp_path / "topics.json.changes").exists()
     stopped = topic_table(ConfigFiles(RealFiles(), str(tmp_path)))
     for again in (killed, stopped):
-        assert again.all() == table.all()
+        assert again.all_topics() == table.all_topics()
         assert again.data_version == table.data_version
 
 
@@ -269,14 +269,14 @@ def test_group_names() -> None:
 
 def test_groups_are_made_on_first_use(files: ConfigFiles) -> None:
     table = group_table(files)
-    assert len(table.all()) == 8
+    assert len(table.all_groups()) == 8
     assert table.get("G") is None
     made = table.find_or_create("G", 5)
     assert made == SubscriptionGroupConfig("G")
     assert table.get("G") is made
     assert table.find_or_create("bad name", 5) is None
     again = group_table(files)
-    assert again.all() == table.all()
+    assert again.all_groups() == table.all_groups()
     assert again.data_version == table.data_version
 
 
@@ -293,10 +293,10 @@ def test_bans_and_deletion(files: ConfigFiles) -> None:
     table.set_forbidden("G", "U", 4, 3)
     table.set_forbidden("G", "U", 0, 3)
     again = group_table(files)
-    assert (again.forbidden("G", "T"), again.forbidden("G", "U")) == (4, 0)
+    assert (again.forbidden_mask("G", "T"), again.forbidden_mask("G", "U")) == (4, 0)
     assert table.delete("G", 4)
     assert not table.delete("G", 4)
-    assert table.forbidden("G", "T") == 0
+    assert table.forbidden_mask("G", "T") == 0
 
 
 def test_offsets_of_a_java_broker(files: ConfigFiles, tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_offsets_reset_removed_and_cloned(files: ConfigFiles) -> None:
     assert table.query("G", "T", 0) == 4
     assert table.take_reset("G", "T", 0) == 4
     assert table.take_reset("G", "T", 0) is None
-    assert not list(table.clone("G", "H", "T", 2)), "a few entries take a single step"
+    assert not list(table.clone_offsets("G", "H", "T", 2)), "a few entries take a single step"
     assert table.queues_of("H", "T") == {0: 4}
     table.commit_pull("G", "T", 0, QueueOffset(4))
     table.remove_group("G")
@@ -503,13 +503,13 @@ class TestTopicsOfAnOlderCopy:
         table.add_boot_topics(1)
         for one in (TopicConfig("One", 8, 8), TopicConfig("Two", 5, 5)):
             table.put(one, 2)
-            saver.finish()
+            saver.begin_last_writes()
 
     def names(self, files: ConfigFiles) -> dict[str, int]:
         table = topic_table(files)
         table.create_from_store(self.STORED.copy, 4)
-        found = {name: one.read_queue_nums for name, one in table.all().items()}
-        assert topic_table(files).all().keys() == found.keys()
+        found = {name: one.read_queue_nums for name, one in table.all_topics().items()}
+        assert topic_table(files).all_topics().keys() == found.keys()
         return {name: found[name] for name in ("One", "Two", "%LMQ%x") if name in found}
 
     def test_a_damaged_file_is_completed_from_the_store(

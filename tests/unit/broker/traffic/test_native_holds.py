@@ -272,7 +272,7 @@ def test_pulls_are_native_again_after_the_handler_woke_one(holding: Holding) -> 
     assert (broker.held_pulls.count, holding.rows.count) == (1, 0)
     holding.send()
     broker.store.notify_arrivals()
-    broker.held_pulls.sweep()
+    broker.held_pulls.attempt_grown()
     assert holding.codes() == {6: 0}
     holding.pull(holding.driven, 7)
     assert holding.rows.count == 1

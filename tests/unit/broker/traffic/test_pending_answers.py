@@ -99,13 +99,13 @@ def test_a_master_with_replicas_dispatches_natively_and_reports_each_growth() ->
         driven = Driven(world)
         send(driven, 0)
         store = world.broker.store
-        log = store.replicated(world.now_ms, plain=True)
+        log = store.as_replicated(world.now_ms, plain=True)
         log.to_master(-1, world.now_ms)
         world.broker.store.pending.ask_for(1)
         send(driven, 1)
         seen: list[int] = []
         log.on_appended.append(lambda: seen.append(log.end))
-        store._dispatch = lambda now_ms: pytest.fail("a call of Python for each read")  # type: ignore[method-assign]
+        store._run_dispatch = lambda now_ms: pytest.fail("a call of Python for each read")  # type: ignore[method-assign]
         before = driven.lane.send_count
         ends = []
         for opaque in (2, 3):
@@ -114,7 +114,7 @@ def test_a_master_with_replicas_dispatches_natively_and_reports_each_growth() ->
             assert store.dispatched_log_offset == log.end
         assert driven.lane.send_count == before + 2
         assert seen == ends, "replicas are sent each growth, once"
-        del store._dispatch
+        del store._run_dispatch
         world.close()
         driven.near.close()
         driven.far.close()

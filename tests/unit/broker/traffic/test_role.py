@@ -140,9 +140,9 @@ def test_delayed_messages_wait_for_a_master_that_may_write(make_world: Make) -> 
     world.pass_time(100)
     assert world.broker.store.max_queue_offset("T", 1) == 1
     world.broker.delay.begin_save()
-    assert world.broker.delay.take_save() is None, "the replica lacks the delivery"
+    assert world.broker.delay.take_unsaved_content() is None, "the replica lacks the delivery"
     replicas.ack()
-    assert world.broker.delay.take_save() is not None, DELAY_FILE
+    assert world.broker.delay.take_unsaved_content() is not None, DELAY_FILE
 
 
 def test_a_replica_refuses_and_creates_nothing(make_world: Make) -> None:

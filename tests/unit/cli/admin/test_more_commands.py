@@ -6,7 +6,7 @@ import pytest
 from tests.unit.cli.conftest import Command
 from tests.unit.net.client.cluster import NAME_SERVER, TOPIC, ScriptedCluster, Stored
 
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.properties import encode_properties
 
@@ -54,7 +54,7 @@ def test_write_permissions(
 
 def test_the_clients_of_groups(cluster: ScriptedCluster, command: Command) -> None:
     cluster.routes["%RETRY%G"] = cluster.route(1, "a")
-    body = dump(
+    body = encode_json(
         {
             "connectionSet": [CLIENT],
             "consumeType": "CONSUME_POP",
@@ -79,7 +79,7 @@ def test_the_clients_of_groups(cluster: ScriptedCluster, command: Command) -> No
 def test_pop_retry_topics_are_no_groups(cluster: ScriptedCluster, command: Command) -> None:
     for name in ("%RETRY%AckG", "%RETRY%AckG_AckT", "%RETRY%AckG_other", "%RETRY%Pop+T"):
         cluster.routes[name] = cluster.route(1, "a")
-    table = dump({"subscriptionGroupTable": {"AckG": {}, "AckG_other": {}}})
+    table = encode_json({"subscriptionGroupTable": {"AckG": {}, "AckG_other": {}}})
     cluster.set_response("a", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, table)
     (found,) = command("admin", "consumerProgress", "--json").json
     assert [one["group"] for one in found["groups"]] == ["AckG", "AckG_other", "Pop"]

@@ -24,7 +24,7 @@ class Report:
         self.plan = plan
 
     def to_json(self) -> dict[str, Any]:
-        return {"plan": self.plan.describe()}
+        return {"plan": self.plan.describe_as_json()}
 
     def lines(self) -> list[str]:
         return ["it is over"]
@@ -40,7 +40,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     made: list[Plan] = []
 
     def carry_out(plan: Plan, watch: Any) -> Report:
-        made.append(plan.check())
+        made.append(plan.check_possible())
         watch(None)
         return Report(plan)
 
@@ -153,7 +153,7 @@ def test_a_picture_is_drawn_last(
     command: Command, plans: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(report, "plot", lambda made, path: drawn.append((made.plan, path)))
+    monkeypatch.setattr(report, "draw_plot", lambda made, path: drawn.append((made.plan, path)))
     command("bench", "producer", "--plot", tmp_path / "a.png")
     assert drawn == [(plans[0], tmp_path / "a.png")]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -147,9 +147,12 @@ def test_templates_of_one_kind_are_measured_once() -> None:
 
 
 def test_padding_is_as_long_as_asked_for() -> None:
-    assert frames.padding(0) == {}
+    assert frames.padding_properties(0) == {}
     for size in (1, 50, 2000):
-        assert sum(len(name) + len(text) for name, text in frames.padding(size).items()) > size
+        assert (
+            sum(len(name) + len(text) for name, text in frames.padding_properties(size).items())
+            > size
+        )
 
 
 def test_bodies_need_no_escape() -> None:

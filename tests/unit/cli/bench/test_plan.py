@@ -31,9 +31,9 @@ PLAN = Plan(["127.0.0.1:9876"], send_connections=1)
     ],
 )
 def test_an_impossible_load_is_reported_before_it_begins(change: dict[str, Any], word: str) -> None:
-    PLAN.check()
+    PLAN.check_possible()
     with pytest.raises(UserError, match=word):
-        replace(PLAN, **change).check()
+        replace(PLAN, **change).check_possible()
 
 
 def test_topics_are_numbered() -> None:
@@ -77,7 +77,7 @@ def test_a_workload_of_openmessaging_is_understood(tmp_path: Path) -> None:
         "warmup_s": 30.0,
     }
     assert found.shape_fields() == {"size": 1024, "keys": False}
-    assert found.body() is None
+    assert found.read_body() is None
 
 
 def test_the_fastest_rate_of_openmessaging_is_no_rate(tmp_path: Path) -> None:
@@ -86,12 +86,12 @@ def test_the_fastest_rate_of_openmessaging_is_no_rate(tmp_path: Path) -> None:
 
 def test_a_payload_is_the_body(tmp_path: Path) -> None:
     (tmp_path / "some").write_bytes(b"payload")
-    assert workload(tmp_path, "payloadFile: some").body() == b"payload"
-    assert workload(tmp_path, "payloadFile: some\nmessageSize: 7").body() == b"payload"
+    assert workload(tmp_path, "payloadFile: some").read_body() == b"payload"
+    assert workload(tmp_path, "payloadFile: some\nmessageSize: 7").read_body() == b"payload"
     with pytest.raises(UserError, match="has 7 bytes, messageSize is 8"):
-        workload(tmp_path, "payloadFile: some\nmessageSize: 8").body()
+        workload(tmp_path, "payloadFile: some\nmessageSize: 8").read_body()
     with pytest.raises(UserError, match="No such file"):
-        workload(tmp_path, "payloadFile: none").body()
+        workload(tmp_path, "payloadFile: none").read_body()
 
 
 @pytest.mark.parametrize(

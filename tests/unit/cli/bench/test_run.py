@@ -15,7 +15,7 @@ from tests.unit.net.client.cluster import (
 from turbopump.cli.bench import frames, run
 from turbopump.cli.bench.frames import Shape, Templates
 from turbopump.cli.bench.plan import TEMPLATES_MAX, Plan
-from turbopump.cli.bench.setup import ROUTE_WAIT_S, Place, Survey, survey
+from turbopump.cli.bench.setup import ROUTE_WAIT_S, Place, TopicPlaces, query_places
 from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.net.client import client_instance
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -36,7 +36,7 @@ def plan(**fields: Any) -> Plan:
 
 
 def senders(plan: Plan, places: list[Place] = PLACES) -> list[tuple[str, int, int, int]]:
-    found = run._senders(plan, places, Templates(), 128)
+    found = run._list_senders(plan, places, Templates(), 128)
     return [(one.queue.broker_name, *rest) for one, *rest in found]
 
 
@@ -58,7 +58,7 @@ def test_tags_are_more_templates_unless_messages_are_together() -> None:
 
 
 def pullers(plan: Plan, places: list[Place]) -> list[tuple[str, list[int]]]:
-    count, found = run._pullers(plan, places, Templates())
+    count, found = run._list_pullers(plan, places, Templates())
     queues = [queue for _, mine in found for queue in mine]
     assert count == len(queues) == len({template for template, _, _ in queues})
     return [(one.queue.broker_name, [begin for _, begin, _ in mine]) for one, mine in found]
@@ -113,8 +113,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     return made
 
 
-def surveyed(plan: Plan) -> Survey:
-    return play(survey(plan, options()))
+def surveyed(plan: Plan) -> TopicPlaces:
+    return play(query_places(plan, options()))
 
 
 def status(cluster: ScriptedCluster, name: str, *ends: int) -> None:

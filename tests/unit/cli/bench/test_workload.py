@@ -35,7 +35,7 @@ def test_openmessagings_own_file(tmp_path: Path) -> None:
     }
     assert found.shape_fields() == {"size": 1024, "keys": False}
     assert found.ignored == ["consumerBacklogSizeGB"]
-    assert found.body() is None, "its payload is not beside it, but its size is known"
+    assert found.read_body() is None, "its payload is not beside it, but its size is known"
 
 
 def test_options_of_a_topic_count_for_each(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_rate_that_means_as_fast_as_possible(tmp_path: Path, rate: int, wanted
 
 def test_unset_options_decide_nothing(tmp_path: Path) -> None:
     found = workload(tmp_path, "name: empty\ntopics: null\n")
-    assert (found.plan_fields(), found.shape_fields(), found.body()) == ({}, {}, None)
+    assert (found.plan_fields(), found.shape_fields(), found.read_body()) == ({}, {}, None)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_an_impossible_value_is_one_sentence_with_the_file(
 
 def test_a_payload_is_sent_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "p").write_bytes(b"\0\xffx")
-    assert workload(tmp_path, "payloadFile: p").body() == b"\0\xffx"
-    assert workload(tmp_path, "payloadFile: p\nmessageSize: 3").body() == b"\0\xffx"
+    assert workload(tmp_path, "payloadFile: p").read_body() == b"\0\xffx"
+    assert workload(tmp_path, "payloadFile: p\nmessageSize: 3").read_body() == b"\0\xffx"
     with pytest.raises(UserError, match="has 3 bytes, messageSize is 4"):
-        workload(tmp_path, "payloadFile: p\nmessageSize: 4").body()
+        workload(tmp_path, "payloadFile: p\nmessageSize: 4").read_body()
     with pytest.raises(UserError, match="gone: No such file"):
-        workload(tmp_path, "payloadFile: gone").body()
+        workload(tmp_path, "payloadFile: gone").read_body()

@@ -36,11 +36,11 @@ def test_a_group_with_controllers(tmp_path: Path) -> None:
         ("b-2", "broker", "127.0.0.1:10921"),
     ]
     namesrv = NamesrvConfig()
-    assert namesrv.update(parse_properties(nodes[0].path.read_text())) == []
+    assert namesrv.update_keys(parse_properties(nodes[0].path.read_text())) == []
     assert namesrv.listen_port == 9876
     for number, node in enumerate(nodes[1:4]):
         controller = ControllerConfig()
-        assert controller.update(parse_properties(node.path.read_text())) == []
+        assert controller.update_keys(parse_properties(node.path.read_text())) == []
         assert controller.members[f"n{number}"] == node.address
     broker, warnings = load_config(nodes[5].path.read_text(), str(nodes[5].path))
     assert warnings == []

@@ -217,7 +217,7 @@ def test_a_node_that_ends_by_itself_is_told(group: Group) -> None:
     async def story() -> None:
         group.machine.made["broker-a-2"].end(9)
         await asyncio.sleep(1)
-        states = {line["node"]: line["state"] for line in await group.processes.lines()}
+        states = {line["node"]: line["state"] for line in await group.processes.node_states()}
         assert states == {**dict.fromkeys(NAMES, "running"), "broker-a-2": "failed"}
 
     running(group, story)
@@ -231,7 +231,7 @@ def test_a_node_that_does_not_stop_is_killed(group: Group) -> None:
 
     async def story() -> None:
         begin_s = asyncio.get_running_loop().time()
-        done = await group.processes.act("stop", "broker-a")
+        done = await group.processes.act_on_node("stop", "broker-a")
         took.append(asyncio.get_running_loop().time() - begin_s)
         assert done["state"] == "killed" and done["pid"] == group.machine.made["broker-a"].pid
 
@@ -243,24 +243,24 @@ def test_a_node_that_does_not_stop_is_killed(group: Group) -> None:
 def test_killed_and_started_again(group: Group) -> None:
     async def story() -> None:
         first = group.machine.made["broker-a"]
-        done = await group.processes.act("kill", "master")
+        done = await group.processes.act_on_node("kill", "master")
         assert (done["node"], done["state"], done["pid"]) == ("broker-a", "killed", first.pid)
         assert first.signals == [signal.SIGKILL], "it writes nothing down"
         with pytest.raises(GroupError, match=r"^there is no master now$"):
-            await group.processes.act("stop", "master")
+            await group.processes.act_on_node("stop", "master")
         with pytest.raises(GroupError, match=r"^broker-a does not run$"):
-            await group.processes.act("stop", "broker-a")
-        again = await group.processes.act("start", "broker-a")
+            await group.processes.act_on_node("stop", "broker-a")
+        again = await group.processes.act_on_node("start", "broker-a")
         assert again["state"] == "running" and again["pid"] != first.pid
         with pytest.raises(GroupError, match=r"^broker-a runs already, pid \d+$"):
-            await group.processes.act("start", "broker-a")
+            await group.processes.act_on_node("start", "broker-a")
 
     running(group, story)
 
 
 def test_a_name_that_is_none(group: Group) -> None:
     async def story() -> None:
-        await group.processes.act("stop", "broker-b")
+        await group.processes.act_on_node("stop", "broker-b")
 
     with pytest.raises(GroupError) as raised:
         running(group, story)
@@ -270,13 +270,13 @@ def test_a_name_that_is_none(group: Group) -> None:
 def test_questions_while_the_group_is_stopped(group: Group) -> None:
     running(group, nothing)
     with pytest.raises(GroupError, match=r"^the group is being stopped$"):
-        play(group.processes.act("start", "broker-a"))
+        play(group.processes.act_on_node("start", "broker-a"))
 
 
 def test_roles_are_those_of_the_name_server(group: Group) -> None:
     async def story() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        await group.processes.act("stop", "broker-a")
-        return await group.processes.lines(), await group.processes.brokers()
+        await group.processes.act_on_node("stop", "broker-a")
+        return await group.processes.node_states(), await group.processes.registered_brokers()
 
     lines, brokers = running(group, story)
     roles = {line["node"]: line["role"] for line in lines}

@@ -133,7 +133,7 @@ def test_lines_shown_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str
         await asked_group.start()
         asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
         assert not capsys.readouterr().out, "a sentence reports it when all of them run"
-        asked_group.announce()
+        asked_group.print_addresses()
         asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "killed"})
         asked_group._notify({"event": "recovering", "node": "broker-a"})
 
@@ -154,7 +154,7 @@ def test_lines_shown_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[s
         asked_group = group(tmp_path, as_json=True)
         await asked_group.start()
         asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
-        asked_group.announce()
+        asked_group.print_addresses()
 
     asyncio.run(story())
     first, ready = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -187,11 +187,18 @@ def test_nodes_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path
         gone = {"state": "killed", "role": "", "pid": 0}
         return [{**NODES[0], **more}, {**NODES[2], **more, "role": "master"}, {**NODES[3], **gone}]
 
-    monkeypatch.setattr(control, "ask", answer)
+    monkeypatch.setattr(control, "ask_running_group", answer)
     commands.list_nodes(tmp_path)
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["#Node", "#State", "#Pid", "#Address", "#Role", "#Config"]
-    assert rows[0].split() == ["namesrv", "running", "1", "127.0.0.1:9876", "-", NODES[0]["config"]]
+    assert rows[0].split() == [
+        "namesrv",
+        "running",
+        "1",
+        "127.0.0.1:9876",
+        "-",
+        NODES[0]["config"],
+    ]
     assert rows[1].split()[4] == "master"
     assert rows[2].split()[1:3] == ["killed", "-"], "a process that is gone has no pid"
     commands.list_nodes(tmp_path, as_json=True)
@@ -208,7 +215,7 @@ def test_one_node_is_asked_for(
     def answer(_data: Path, question: dict[str, Any]) -> Any:
         return {"node": question["node"], "pid": 5, "state": f"{question['do']}ed"}
 
-    monkeypatch.setattr(control, "ask", answer)
+    monkeypatch.setattr(control, "ask_running_group", answer)
     getattr(commands, what)("master", tmp_path)
     assert capsys.readouterr().out == f"master (pid 5): {what}ed\n"
     getattr(commands, what)("master", tmp_path, as_json=True)
@@ -235,6 +242,6 @@ def test_a_group_that_ends_meanwhile_is_a_sentence(
         def sendall(self, _line: bytes) -> None:
             raise lost
 
-    monkeypatch.setattr(control, "_connected", lambda data: Lost())
+    monkeypatch.setattr(control, "_connect", lambda data: Lost())
     with pytest.raises(CommandFailed, match="turbopump up ended before it answered"):
-        control.ask(tmp_path, {"do": "list"})
+        control.ask_running_group(tmp_path, {"do": "list"})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from turbopump.cli.inspect.lines import (
-    _host,
+    _format_host,
     damage_line,
     index_entry_line,
     index_head_line,
@@ -15,7 +15,7 @@ from turbopump.cli.inspect.lines import (
     text_of,
 )
 from turbopump.engine.snapshot import inspect as found
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.pyx import record
 from turbopump.pyx.crc32 import crc32
 from turbopump.pyx.region import Region
@@ -34,10 +34,10 @@ def parsed(**more: Any) -> found.LogRecord:
         "queue_offset": 7,
         "sys_flag": 0,
         "born_timestamp_ms": 11,
-        "born_host": pack("10.0.0.1:4000"),
+        "born_host": pack_host("10.0.0.1:4000"),
         "store_timestamp_ms": 12,
         "reconsume_times": 1,
-        "store_host": pack("10.0.0.2:10911"),
+        "store_host": pack_host("10.0.0.2:10911"),
         "prepared_transaction_offset": 9,
         "version": record.V1,
     }
@@ -72,9 +72,9 @@ def test_a_record_of_a_long_topic_and_without_properties() -> None:
 
 def test_a_host_of_six_is_as_java_prints_it() -> None:
     packed = ipaddress.ip_address("fe80::1").packed + (4000).to_bytes(4, "big")
-    assert _host(packed, "|") == "fe80:0:0:0:0:0:0:1|4000"
-    assert _host(pack("1.2.3.4:5"), ":") == "1.2.3.4:5"
-    assert _host(bytes(4) + b"\xff" * 4, ":") == "0.0.0.0:-1", "Java's ports are signed"
+    assert _format_host(packed, "|") == "fe80:0:0:0:0:0:0:1|4000"
+    assert _format_host(pack_host("1.2.3.4:5"), ":") == "1.2.3.4:5"
+    assert _format_host(bytes(4) + b"\xff" * 4, ":") == "0.0.0.0:-1", "Java's ports are signed"
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def test_where_a_connection_goes(
 ) -> None:
     for is_sender, wanted in ((True, sender), (False, reader)):
         one = link(is_sender)
-        assert one.wanted({"a": known}) == wanted
-        assert one.wanted({"b": {0: NEW}}) is None, "of another broker"
+        assert one.address_to_connect({"a": known}) == wanted
+        assert one.address_to_connect({"b": {0: NEW}}) is None, "of another broker"
         one.made.close()
 
 
@@ -92,11 +92,11 @@ class World:
         return self.routes
 
     def connect(self, is_sender: bool = True) -> int:
-        return self.links.connect("a", "T", is_sender, OLD)
+        return self.links.open_connection("a", "T", is_sender, OLD)
 
     def look(self, after_s: float = 0.02) -> None:
         self.now_s += after_s
-        self.links.look_after(self.load)
+        self.links.maintain_connections(self.load)
 
 
 @pytest.fixture

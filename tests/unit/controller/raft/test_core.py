@@ -36,7 +36,7 @@ def restart(group: Group, peer: str, restored: Restored) -> None:
 def log_of(*terms: int) -> Log:
     log = Log()
     for term in terms:
-        log.extend([log.next_entry(term, b"%d" % term)])
+        log.append_entries([log.next_entry(term, b"%d" % term)])
     return log
 
 

@@ -25,7 +25,7 @@ OK = RaftResponseCode.SUCCESS
 def log_of(*terms: int) -> Log:
     log = Log()
     for number, term in enumerate(terms):
-        log.extend([log.next_entry(term, b"%d.%d" % (number, term))])
+        log.append_entries([log.next_entry(term, b"%d.%d" % (number, term))])
     return log
 
 
@@ -140,10 +140,10 @@ def test_a_gap_and_a_wrong_predecessor_are_told() -> None:
 
 def test_a_call_whose_answer_is_lost_is_forgotten() -> None:
     member = follower(1)
-    old, new = (member.call("n0", RaftMessage(), now_ms) for now_ms in (0, 9_000))
+    old, new = (member.call_peer("n0", RaftMessage(), now_ms) for now_ms in (0, 9_000))
     member.forget_old(10_000)
-    assert member.answered("n0", old) is None
-    assert member.answered("n0", new) is not None
+    assert member.take_call("n0", old) is None
+    assert member.take_call("n0", new) is not None
 
 
 def test_the_leader_of_a_term_is_known_until_a_later_term() -> None:

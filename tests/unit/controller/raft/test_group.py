@@ -158,7 +158,7 @@ def test_more_entries_of_an_old_term_than_the_leader_has() -> None:
     for peer, terms in {"n0": (1, 1, 1, 2), "n1": (1, 1, 1, 2), "n2": (1,) * 8}.items():
         log = Log()
         for term in terms:
-            log.extend([log.next_entry(term, b"%d" % term)])
+            log.append_entries([log.next_entry(term, b"%d" % term)])
         group.stop(peer)
         group.disks[peer].restored = Restored(3, None, log)
         group.start(peer)
@@ -172,7 +172,7 @@ def test_more_entries_of_an_old_term_than_the_leader_has() -> None:
 
 def test_a_term_that_the_leader_lacks_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[object] = []
-    call = MemberState.call
+    call = MemberState.call_peer
 
     def note(member: MemberState, peer: str, request: RaftMessage, now_ms: int) -> int:
         if isinstance(request, PushEntryRequest) and request.type is PushType.COMPARE:
@@ -184,11 +184,11 @@ def test_a_term_that_the_leader_lacks_is_compared_once(monkeypatch: pytest.Monke
     for peer, terms in {"n0": same, "n1": same, "n2": (1, *[2] * 20)}.items():
         log = Log()
         for term in terms:
-            log.extend([log.next_entry(term, b"%d" % term)])
+            log.append_entries([log.next_entry(term, b"%d" % term)])
         group.stop(peer)
         group.disks[peer].restored = Restored(3, None, log)
         group.start(peer)
-    monkeypatch.setattr(MemberState, "call", note)
+    monkeypatch.setattr(MemberState, "call_peer", note)
     group.elect()
     group.tick(3000)
     assert len(group.rafts["n2"].member.log.entries()) > 20

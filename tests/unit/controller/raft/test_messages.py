@@ -25,7 +25,7 @@ from turbopump.controller.raft.messages import (
     push_in_steps,
     snapshot_in_steps,
 )
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 
 REFERENCE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "controller.md"
 MEMBERS = {"group": "g", "localId": "n1", "remoteId": "n0", "leaderId": "n1", "term": 3}
@@ -66,7 +66,7 @@ def test_a_snapshot(size: int, spaces: bool, monkeypatch: pytest.MonkeyPatch) ->
     body = encode(wanted)
     if spaces:
         body = json.dumps(json.loads(body)).encode()
-    assert finish(snapshot_in_steps(body)) == wanted
+    assert run_to_result(snapshot_in_steps(body)) == wanted
     assert decode(InstallSnapshotRequest, body) == wanted
     assert steps_of(snapshot_in_steps(body)) >= len(body) >> 16
 
@@ -85,7 +85,7 @@ def test_a_snapshot(size: int, spaces: bool, monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_an_invalid_message_of_a_member_is_refused(body: bytes) -> None:
     with pytest.raises(MessageError):
-        finish(snapshot_in_steps(body))
+        run_to_result(snapshot_in_steps(body))
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 40])
@@ -105,7 +105,7 @@ def test_a_push(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
         batch_entry=tuple(Entry(number, 2, 50 * number, b"x") for number in range(count)),
     )
     body = encode(wanted)
-    assert finish(push_in_steps(body)) == wanted == decode(PushEntryRequest, body)
+    assert run_to_result(push_in_steps(body)) == wanted == decode(PushEntryRequest, body)
     assert steps_of(push_in_steps(body)) > count // 8
 
 
@@ -115,7 +115,10 @@ def test_a_push(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_invalid_push_is_refused(batch: Any) -> None:
     body = json.dumps({**MEMBERS, "type": "APPEND", "batchEntry": batch}).encode()
     texts = []
-    for read in (lambda: decode(PushEntryRequest, body), lambda: finish(push_in_steps(body))):
+    for read in (
+        lambda: decode(PushEntryRequest, body),
+        lambda: run_to_result(push_in_steps(body)),
+    ):
         with pytest.raises(MessageError) as raised:
             read()
         texts.append(str(raised.value))

@@ -21,7 +21,7 @@ def entries(first: int, count: int, term: int = 1, size: int = 20) -> tuple[Entr
     log = Log(Base(first - 1, term if first else -1, first * (48 + size)))
     for number in range(count):
         entry = log.next_entry(term, bytes([number % 256]) * size)
-        log.extend([entry])
+        log.append_entries([entry])
     return log.entries()
 
 
@@ -46,11 +46,16 @@ def again(disk: SimDisk, kill: bool = False) -> Restored:
 def test_a_slice_ends_at_a_number_of_entries_and_of_bytes() -> None:
     log = Log()
     for body in b"one", b"two", b"three":
-        log.extend([log.next_entry(1, body)])
+        log.append_entries([log.next_entry(1, body)])
     first, second, _ = log.entries()
     both = first.size + second.size
-    assert log.slice(0, 9, both) == [first, second]
-    assert log.slice(0, 9, both - 1) == log.slice(0, 1, both) == log.slice(0, 9, 0) == [first]
+    assert log.entries_from(0, 9, both) == [first, second]
+    assert (
+        log.entries_from(0, 9, both - 1)
+        == log.entries_from(0, 1, both)
+        == log.entries_from(0, 9, 0)
+        == [first]
+    )
 
 
 def test_real_files(tmp_path: Path) -> None:
@@ -96,7 +101,7 @@ def test_a_snapshot_replaces_the_entries_it_contains() -> None:
     storage.append(all_entries)
     log = Log(Base(), all_entries)
     snapshot = Snapshot(log.base_at(40), b"state" * 100)
-    log.compact(30)
+    log.remove_up_to(30)
     storage.save_snapshot(snapshot, log.base, log.entries())
     storage.append(entries(50, 1))
     restored = again(disk)
@@ -120,7 +125,7 @@ def test_a_snapshot_costs_two_syncs_and_the_entries_stay_where_they_are() -> Non
     storage.append(log.entries())
     before, content = storage.syncs, bytes(disk.content(f"{FOLDER}/entries"))
     snapshot = Snapshot(log.base_at(40), b"state" * 100)
-    log.compact(30)
+    log.remove_up_to(30)
     storage.save_snapshot(snapshot, log.base, log.entries())
     assert storage.syncs - before == 2
     assert bytes(disk.content(f"{FOLDER}/entries")) == content
@@ -133,10 +138,10 @@ def test_a_snapshot_in_one_batch_with_entries_costs_their_sync_too() -> None:
     log = Log(Base(), entries(0, 20))
     storage.append(log.entries())
     before, more = storage.syncs, entries(20, 3)
-    log.extend(more)
+    log.append_entries(more)
     snapshot = Snapshot(log.base_at(15), b"state")
-    log.compact(10)
-    storage.do([AppendEntries(more), SaveSnapshot(snapshot, log.base, log.entries())])
+    log.remove_up_to(10)
+    storage.perform_actions([AppendEntries(more), SaveSnapshot(snapshot, log.base, log.entries())])
     assert storage.syncs - before == 3
     restored = again(disk)
     assert restored.log is not None and restored.snapshot == snapshot
@@ -181,14 +186,14 @@ def test_a_cut_at_every_operation(seed: int, kill: bool) -> None:
             log = Log()
             for number in range(3):
                 part = entries(number * 10, 10, size=100)
-                log.extend(part)
+                log.append_entries(part)
                 storage.append(part)
                 done.append((1, log.end, -1))
             log.truncate_from(25)
             storage.truncate_from(25)
             done.append((1, 24, -1))
             snapshot = Snapshot(log.base_at(20), b"state")
-            log.compact(18)
+            log.remove_up_to(18)
             storage.save_snapshot(snapshot, log.base, log.entries())
             done.append((1, 24, 20))
             storage.save_term(2, None)
@@ -225,12 +230,12 @@ def life() -> SimDisk:
     log = Log()
     for _ in range(3):
         part = (log.next_entry(4, b"x" * 50),)
-        log.extend(part)
+        log.append_entries(part)
         storage.append(part)
     storage.save_snapshot(Snapshot(log.base_at(0), b"state"), Base(), log.entries())
     more = log.next_entry(4, b"y" * 50)
     storage.append((more,))
-    log.extend([more])
+    log.append_entries([more])
     storage.append((log.next_entry(4, b"z" * 50),))
     storage.close()
     return disk
@@ -322,7 +327,9 @@ def test_a_vote_costs_one_sync_and_no_new_file() -> None:
     operations: list[str] = []
     real = disk.check_sync
     disk.check_sync = lambda *args: (operations.append("sync"), real(*args))  # type: ignore[assignment]
-    storage.do([SaveTerm(3, None), SaveTerm(3, "n1"), SaveTerm(5, None), SaveTerm(5, "n2")])
+    storage.perform_actions(
+        [SaveTerm(3, None), SaveTerm(3, "n1"), SaveTerm(5, None), SaveTerm(5, "n2")]
+    )
     assert (storage.syncs - before, operations) == (1, ["sync"])
     assert disk.list_folder(FOLDER) == names
     restored = again(disk)
@@ -366,7 +373,7 @@ def test_a_batch_saves_its_last_term_before_the_entries_of_that_term() -> None:
             AppendEntries(entries(2, 2, 2)),
         ]
         try:
-            storage.do(actions)
+            storage.perform_actions(actions)
         except PowerCut:
             pass
         disk.cut_after = None
@@ -392,7 +399,7 @@ def test_a_log_without_its_snapshot_is_refused() -> None:
     log = Log(Base(), entries(0, 10))
     storage.append(log.entries())
     snapshot = Snapshot(log.base_at(8), b"state")
-    log.compact(5)
+    log.remove_up_to(5)
     storage.save_snapshot(snapshot, log.base, log.entries())
     storage.append(entries(10, 60))  # more than the file has room for
     storage.close()

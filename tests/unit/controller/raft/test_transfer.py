@@ -123,7 +123,7 @@ def test_a_transfer_without_a_response_ends_the_term() -> None:
     term = group.rafts[leader].term
     target = next(peer for peer in group.peers if peer != leader)
     assert group.rafts[leader].transfer_to(target, group.now_ms) is RaftResponseCode.SUCCESS
-    actions = [one for one in group.rafts[leader].take() if hasattr(one, "call")]
+    actions = [one for one in group.rafts[leader].take_actions() if hasattr(one, "call")]
     assert actions, "it is lost"
     group.tick(2900)
     assert group.rafts[leader].role is RaftRole.LEADER

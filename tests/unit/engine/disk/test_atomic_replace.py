@@ -13,7 +13,7 @@ from turbopump.engine.lifecycle import restart
 from turbopump.engine.log.epoch_file import EpochFile
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.wire.java_properties import Property
 
 TABLES = ["topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json"]
@@ -91,7 +91,7 @@ def test_the_epoch_list(linked: tuple[Path, Path]) -> None:
 
     file = opened()
     file.append(2, LogOffset(50))
-    file.fold()
+    file.write_copies()
     file.append(3, LogOffset(60))
     assert opened().epochs == Epochs.from_pairs([(1, 0), (2, 50), (3, 60)])
     assert all(Path(f"{path}{suffix}").is_symlink() for suffix in ("", ".bak", ".changes"))
@@ -110,11 +110,11 @@ def test_identity_and_configuration(linked: tuple[Path, Path]) -> None:
     files.save_applied(Applied(2, "code"))
     files.save(2)
     assert (path.is_symlink(), (elsewhere / "identity").read_text()) == (True, "c#b#2")
-    files.forget()
+    files.remove_files()
     assert (path.is_symlink(), path.exists(), files.load()) == (True, False, None)
     assert (store / "brokerIdentity-forgotten").read_text() == "c#b#2"
     link(store / "broker.conf", elsewhere / "conf", "a=1\n")
-    write_back(RealFiles(), f"{store}/broker.conf", [Property("a", "2")])
+    save_changes(RealFiles(), f"{store}/broker.conf", [Property("a", "2")])
     assert (store / "broker.conf").is_symlink()
     assert (elsewhere / "conf").read_text().splitlines() == ["a=2"]
     assert (store / "broker.conf.bak").read_text() == "a=1\n"
@@ -124,6 +124,6 @@ def test_a_plain_file_is_renamed(tmp_path: Path) -> None:
     path = tmp_path / "table"
     atomic_replace.replace(RealFiles(), str(path), b"one")
     inode = path.stat().st_ino
-    atomic_replace.set_aside(RealFiles(), str(path), f"{path}.bak")
+    atomic_replace.move_to_backup(RealFiles(), str(path), f"{path}.bak")
     assert (tmp_path / "table.bak").stat().st_ino == inode
     assert not path.exists()

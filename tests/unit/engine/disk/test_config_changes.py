@@ -12,7 +12,7 @@ from tests.sim.disk import SimDisk
 from tests.unit.engine.disk.test_config_files import DyingFiles, Killed
 
 from turbopump.engine.disk import config_changes
-from turbopump.engine.disk.config_changes import apply, change
+from turbopump.engine.disk.config_changes import apply_change, encode_change
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError
@@ -34,7 +34,9 @@ def files(folder: Path) -> ConfigFiles:
 
 
 def put(number: int) -> bytes:
-    return change({"version": number}, {"topics": [b'"T%d":{"perm":%d}' % (number, number)]}, {})
+    return encode_change(
+        {"version": number}, {"topics": [b'"T%d":{"perm":%d}' % (number, number)]}, {}
+    )
 
 
 def expected(*numbers: int) -> dict[str, Any]:
@@ -52,23 +54,23 @@ def read(text: bytes) -> Any:
 
 
 def test_contents_of_a_change() -> None:
-    result = change(
+    result = encode_change(
         {"version": 1, "marks": None},
         {"topics": [b'"A":{"perm":2}', b'"C":{}'], "bans": [b'"g":{"t":1}']},
         {"topics": ["B", "nobody"], "bans": []},
     )
-    assert apply(copy.deepcopy(BASE), read(result)) == {
+    assert apply_change(copy.deepcopy(BASE), read(result)) == {
         "version": 1,
         "topics": {"A": {"perm": 2}, "C": {}},
         "bans": {"g": {"t": 1}},
     }
-    assert apply({}, read(change({"version": 3}, {}, {}))) == {"version": 3}
+    assert apply_change({}, read(encode_change({"version": 3}, {}, {}))) == {"version": 3}
 
 
 @pytest.mark.parametrize("value", [[], 7, {"topics": [1]}])
 def test_a_change_of_something_else_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="a change does not fit"):
-        apply(value, read(put(1)))
+        apply_change(value, read(put(1)))
 
 
 def test_changes_are_part_of_the_loaded_table(files: ConfigFiles, folder: Path) -> None:

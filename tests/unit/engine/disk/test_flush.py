@@ -21,7 +21,7 @@ from turbopump.engine.disk.flush import (
     DiskLane,
     DiskThreads,
     InlineDisk,
-    give_way,
+    pause_if_long,
 )
 from turbopump.engine.disk.real_files import RealFiles, RealMappedFile
 
@@ -79,10 +79,10 @@ def test_finish_waits_and_reports_once() -> None:
     job = disk.submit(lambda: gate.wait(30), seen.append)
     assert seen == []
     gate.set()
-    job.finish()
+    job.wait_and_report()
     assert seen == [True]
     loop.run_one()
-    job.finish()
+    job.wait_and_report()
     assert seen == [True]
     disk.close()
 
@@ -100,7 +100,7 @@ def test_close_finishes_all_even_without_a_loop() -> None:
 
 def test_inline_disk_reports_before_submit_returns() -> None:
     seen: list[Any] = []
-    InlineDisk().submit(lambda: 3, seen.append).finish()
+    InlineDisk().submit(lambda: 3, seen.append).wait_and_report()
     InlineDisk().submit(fail, seen.append)
     assert seen[0] == 3 and isinstance(seen[1], OSError)
 
@@ -118,12 +118,12 @@ def test_a_lane_is_busy_until_its_work_reported() -> None:
 
     lane.submit(lambda: 0, again)
     assert lane.busy
-    lane.finish()
-    lane.finish()
-    lane.finish()
+    lane.wait_until_idle()
+    lane.wait_until_idle()
+    lane.wait_until_idle()
     assert seen == [(0, False), (1, False), (2, False)]
     assert not lane.busy
-    lane.finish()
+    lane.wait_until_idle()
     disk.close()
 
 
@@ -183,7 +183,7 @@ def test_no_lane_of_a_store_waits_for_another(stores: Any, monkeypatch: pytest.M
         begin(self, disk)
 
     monkeypatch.setattr(DiskLane, "__init__", note)
-    stores.open().replicated(0)
+    stores.open().as_replicated(0)
     assert len(lanes) == STORE_THREADS
     loop = Loop()
     disk = DiskThreads(loop.post)
@@ -249,11 +249,11 @@ def test_a_native_sync_that_is_waited_for_reports_once(mapped: MappedFile) -> No
     disk = DiskThreads(Loop().post, threads=1, loop=watched)
     lane, seen = DiskLane(disk), list[OSError | None]()
     lane.sync([(mapped, 0, 10)], seen.append)
-    lane.finish()
+    lane.wait_until_idle()
     assert seen == [None]
     lane.sync([(mapped, 0, 10)], seen.append)
     watched.run()  # completes the first sync, or both
-    lane.finish()
+    lane.wait_until_idle()
     assert seen == [None, None]
     lane.sync([(mapped, 0, 10)], seen.append)
     disk.close()
@@ -284,7 +284,7 @@ def test_while_a_store_opens_on_another_thread_its_syncs_do_not_touch_the_loop(
     def opening() -> None:
         lane = DiskLane(disk)
         lane.sync([(mapped, 0, 10)], seen.append)
-        lane.finish()
+        lane.wait_until_idle()
 
     thread = threading.Thread(target=opening)
     thread.start()
@@ -318,19 +318,19 @@ def test_long_work_on_a_disk_thread_gives_way_and_elsewhere_does_not(
     monkeypatch.setattr(
         flush.time, "sleep", lambda seconds: slept.append((threading.get_ident(), seconds))
     )
-    give_way()
+    pause_if_long()
     assert not slept
     loop = Loop()
     disk = DiskThreads(loop.post, threads=1)
     for _ in range(2):
-        disk.submit(give_way, lambda result: None)
+        disk.submit(pause_if_long, lambda result: None)
         loop.run_one()
     disk.close()
     assert [seconds for _, seconds in slept] == [flush.PAUSE_S] * 2
     assert threading.get_ident() not in {thread for thread, _ in slept}
     monkeypatch.setattr(flush, "RUN_S", 3600.0)
     disk = DiskThreads(loop.post, threads=1)
-    disk.submit(lambda: [give_way() for _ in range(3)], lambda result: None)
+    disk.submit(lambda: [pause_if_long() for _ in range(3)], lambda result: None)
     loop.run_one()
     disk.close()
     assert len(slept) <= 3, "after the first one it has run for no time"

@@ -30,13 +30,18 @@ def test_names_are_twenty_digits() -> None:
 
 def test_a_row_knows_its_bytes(pool: MappingPool, tmp_path: Path) -> None:
     segments = row(pool, tmp_path, 4, first=300)
-    assert (segments.first, segments.last, segments.end, segments.count) == (300, 600, 700, 4)
-    assert list(segments.starts()) == [300, 400, 500, 600]
+    assert (segments.first, segments.last_file_start, segments.end, segments.count) == (
+        300,
+        600,
+        700,
+        4,
+    )
+    assert list(segments.file_starts()) == [300, 400, 500, 600]
     assert [segments.contains(at) for at in (299, 300, 699, 700)] == [False, True, True, False]
     assert segments.start_of(555) == 500
     assert segments.forget_first().endswith(file_name(300))
     assert segments.forget_last().endswith(file_name(600))
-    assert list(segments.starts()) == [400, 500]
+    assert list(segments.file_starts()) == [400, 500]
 
 
 def test_loading_finds_the_row_and_the_rows_after_a_hole(pool: MappingPool, tmp_path: Path) -> None:
@@ -47,7 +52,7 @@ def test_loading_finds_the_row_and_the_rows_after_a_hole(pool: MappingPool, tmp_
     (tmp_path / file_name(900)).mkdir()
     segments = row(pool, tmp_path)
     assert segments.load() == [500, 600]
-    assert list(segments.starts()) == [200, 300]
+    assert list(segments.file_starts()) == [200, 300]
     assert not (tmp_path / file_name(700)).exists()
 
 
@@ -64,14 +69,14 @@ def test_files_that_do_not_fit_the_row_are_refused(
 
 def test_the_least_recently_used_mapping_is_closed(pool: MappingPool, tmp_path: Path) -> None:
     segments = row(pool, tmp_path, 3)
-    regions = [segments.region(start) for start in segments.starts()]
-    segments.region(0)
+    regions = [segments.file_region(start) for start in segments.file_starts()]
+    segments.file_region(0)
     segments.create(300)
     assert len(pool) == 3
     assert regions[0].read(0, 1) == b"\0"
     with pytest.raises(ValueError):
         regions[1].read(0, 1)
-    assert segments.region(100).read(0, 1) == b"\0"
+    assert segments.file_region(100).read(0, 1) == b"\0"
 
 
 def test_mappings_that_may_not_be_closed_stay(pool: MappingPool, tmp_path: Path) -> None:
@@ -92,10 +97,10 @@ def test_mappings_that_may_not_be_closed_stay(pool: MappingPool, tmp_path: Path)
 def test_blocks_are_reserved_in_steps(pool: MappingPool, tmp_path: Path) -> None:
     segments = Segments(pool, str(tmp_path), 1 << 20)
     segments.create(0)
-    segments.reserve(0, 20)
+    segments.reserve_blocks(0, 20)
     blocks = (tmp_path / file_name(0)).stat().st_blocks * 512
     assert 64 << 10 <= blocks < 1 << 20
-    segments.reserve(20, 20)
+    segments.reserve_blocks(20, 20)
     assert (tmp_path / file_name(0)).stat().st_blocks * 512 == blocks
-    segments.reserve(blocks, 20)
+    segments.reserve_blocks(blocks, 20)
     assert (tmp_path / file_name(0)).stat().st_blocks * 512 > blocks

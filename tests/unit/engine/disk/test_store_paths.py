@@ -87,7 +87,7 @@ def test_a_deletion_of_no_topic_removes_nothing(
     with pytest.raises(StoreError, match="no folder can be named"):
         store.delete_topic(name)
     assert tree(stores.root.parent) >= before
-    assert store.deletions.ends() == {}
+    assert store.deletions.former_life_ends() == {}
     assert store.read("T", 0, 0, 32).status is ReadStatus.FOUND
     assert put(store, "T", 0, b"goes on").status is PutStatus.PUT_OK
 

@@ -24,16 +24,16 @@ class TestSlowSyncs:
         self, sync: Any, put: Any, held_disk: Any
     ) -> None:
         store = sync.open(held_disk)
-        assert store.slow is None
+        assert store.is_sync_slow is None
         held_disk.drain()
         now_ms = slow_syncs(store, put, held_disk, 2)
         assert store.health is StoreHealth.FIT
         put(store)
         for _ in range(SLOW_MS // 100 - 1):
             store.tick(now_ms := now_ms + 100)
-        assert (store.health, store.slow) == (StoreHealth.FIT, None)
+        assert (store.health, store.is_sync_slow) == (StoreHealth.FIT, None)
         store.tick(now_ms + 100)
-        assert (store.health, store.slow) == (StoreHealth.SLOW, True)
+        assert (store.health, store.is_sync_slow) == (StoreHealth.SLOW, True)
         assert store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.PUT_OK
 
     def test_no_send_waits_for_them_under_async_flush(
@@ -43,7 +43,7 @@ class TestSlowSyncs:
         store = stores.open(held_disk)
         held_disk.drain()
         slow_syncs(store, put, held_disk, 4)
-        assert (store.health, store.slow) == (StoreHealth.FIT, False)
+        assert (store.health, store.is_sync_slow) == (StoreHealth.FIT, False)
 
     def test_many_bytes_may_take_longer(
         self, sync: Any, put: Any, held_disk: Any, monkeypatch: Any
@@ -62,7 +62,7 @@ class TestSlowSyncs:
         store.tick(NOW_MS, now_ms + 20_000)
         held_disk.drain()
         store.tick(NOW_MS, now_ms + 20_100)
-        assert (store.health, store.slow) == (StoreHealth.FULL, True)
+        assert (store.health, store.is_sync_slow) == (StoreHealth.FULL, True)
 
 
 def slow_syncs(store: Any, put: Any, held_disk: Any, count: int, size: int = 10) -> int:

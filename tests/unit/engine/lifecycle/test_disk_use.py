@@ -110,17 +110,17 @@ def test_the_last_answer_holds_until_the_next_one(
     files.used = 0.95
     now_ms = NOW_MS + INTERVAL_MS
     filled.tick(now_ms)
-    assert filled.refusal(now_ms) is None
+    assert filled.put_refusal(now_ms) is None
     held_disk.drain()
     filled.tick(now_ms + TICK_MS)
-    assert filled.refusal(now_ms) is PutStatus.SERVICE_NOT_AVAILABLE
+    assert filled.put_refusal(now_ms) is PutStatus.SERVICE_NOT_AVAILABLE
     assert filled.why_unfit == "the disk is too full"
     files.used = 0.1
     filled.tick(now_ms + INTERVAL_MS)
-    assert filled.refusal(now_ms) is PutStatus.SERVICE_NOT_AVAILABLE
+    assert filled.put_refusal(now_ms) is PutStatus.SERVICE_NOT_AVAILABLE
     held_disk.drain()
     filled.tick(now_ms + INTERVAL_MS + TICK_MS)
-    assert filled.refusal(now_ms) is None
+    assert filled.put_refusal(now_ms) is None
 
 
 @pytest.mark.parametrize("what", ["no answer", "an error"])
@@ -138,14 +138,14 @@ def test_a_disk_that_does_not_say_it_is_full(
         held_disk.drain(say_room=False)
         now_ms += TICK_MS
         filled.tick(now_ms)
-    assert filled.refusal(now_ms) is PutStatus.SERVICE_NOT_AVAILABLE
+    assert filled.put_refusal(now_ms) is PutStatus.SERVICE_NOT_AVAILABLE
     assert filled.health is StoreHealth.FULL
     assert filled.why_unfit == "the disk does not say how full it is"
     files.error = None
     filled.tick(now_ms + 1000)
     held_disk.drain()
     filled.tick(now_ms + 1000 + TICK_MS)
-    assert filled.refusal(now_ms) is None
+    assert filled.put_refusal(now_ms) is None
     assert filled.why_unfit == ""
 
 
@@ -209,15 +209,15 @@ def test_reports_of_times_before_a_cut_are_void(tmp_path: Any) -> None:
     path.write_bytes(b"")
     config = StoreConfig(str(tmp_path))
     use = DiskUse(RealFiles(), config, InlineDisk(), DiskReport(0.0, (0, 0)))
-    use.ask([str(path), str(path) + "gone"])
-    room = use.take()
+    use.begin_query([str(path), str(path) + "gone"])
+    room = use.take_report()
     assert room is not None
     assert room.modified_ms == {
         str(path): path.stat().st_mtime_ns // 1_000_000,
         str(path) + "gone": None,
     }
-    use.ask([str(path)])
+    use.begin_query([str(path)])
     use.void_ages()
-    room = use.take()
+    room = use.take_report()
     assert room is not None
     assert room.modified_ms == {}

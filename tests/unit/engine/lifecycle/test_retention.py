@@ -146,7 +146,7 @@ def test_over_disk_max_used_space_ratio_old_files_are_removed(
     age(stores.root, 80)
     store.tick(LATER_MS + INTERVAL_MS)
     assert store.min_log_offset > 0
-    assert store.refusal(NOW_MS) is None
+    assert store.put_refusal(NOW_MS) is None
 
 
 def test_over_the_forcing_ratio_young_files_go_too(
@@ -156,7 +156,7 @@ def test_over_the_forcing_ratio_young_files_go_too(
     disk.used = 0.86
     store.tick(LATER_MS)
     check_follows(store, stores.root)
-    assert store.refusal(NOW_MS) is None
+    assert store.put_refusal(NOW_MS) is None
 
 
 def test_forcing_can_be_switched_off(stores: Any, disk: UsedFiles, put: Any, filled: Any) -> None:
@@ -173,7 +173,7 @@ def test_over_the_warning_ratio_writes_are_refused_until_it_helped(
     store = filled()
     disk.used = 0.91
     store.tick(LATER_MS)
-    assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put_refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
     assert store.read("A", 0, store.min_queue_offset("A", 0), 1).status is ReadStatus.FOUND
     disk.used = 0.5
     store.tick(LATER_MS + INTERVAL_MS)

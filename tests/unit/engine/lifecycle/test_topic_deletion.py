@@ -67,7 +67,7 @@ def test_the_caller_waits_for_no_disk() -> None:
     assert result.value is None
     assert store.topics() == ["kept"]
     assert not disk.paths("/store/consumequeue/going")
-    assert list(store.deletions.ends()) == ["going"]
+    assert list(store.deletions.former_life_ends()) == ["going"]
     marks = checkpoint.load(disk, "/store").marks
     assert marks is not None and marks.queue_count < 0, "a start would look for them"
 
@@ -86,7 +86,7 @@ def test_a_replica_that_repeats_its_masters_deletion_waits_for_no_disk() -> None
     work.close()
     assert counted.count > 0
     assert result.value is None
-    assert store.deletions.ends() == {"going": end}
+    assert store.deletions.former_life_ends() == {"going": end}
     assert store.topics() == ["kept"]
     assert counts(store, "kept") == [3, 2, 2, 2, 2]
 
@@ -116,7 +116,7 @@ def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
     store._log.tail.end = end  # as a truncation before the deletion's turn would do
     work.close()
     assert (first.value, result.value) == (None, None)
-    assert list(store.deletions.ends()) == ["other"]
+    assert list(store.deletions.former_life_ends()) == ["other"]
     assert counts(store, "going") == [2] * QUEUES
 
 
@@ -154,7 +154,7 @@ def test_many_queues_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         if not work.jobs:
             break
-        work.jobs[0].finish()
+        work.jobs[0].wait_and_report()
         seen.append(len(store.queue_ids("going")))
     assert result.value is None
     assert seen == [3, 1, 0, 0]
@@ -268,7 +268,7 @@ def test_a_log_that_is_cut_waits_for_it() -> None:
     store.truncate(end, NOW_MS)
     assert result.value is None
     assert counts(store, "kept") == [2] * QUEUES
-    assert store.deletions.ends() == {"going": end}
+    assert store.deletions.former_life_ends() == {"going": end}
 
 
 def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
@@ -276,7 +276,7 @@ def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
     names."""
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
-    work.jobs[0].finish()
+    work.jobs[0].wait_and_report()
     work.jobs[0].run()
     assert store.topics() == ["kept"]
     store.deletions.in_progress.clear()

@@ -89,9 +89,9 @@ def settle(store: Store, work: QueuedDisk, now_ms: int = NOW_MS) -> None:
 
 
 CALLS: dict[str, Callable[[Replicated], Any]] = {
-    "cut": lambda log: log.truncating(fork(), NOW_MS),
-    "cut with units": lambda log: log.truncating(fork(), NOW_MS),
-    "begun anew": lambda log: log.restarting(),
+    "cut": lambda log: log.begin_truncation(fork(), NOW_MS),
+    "cut with units": lambda log: log.begin_truncation(fork(), NOW_MS),
+    "begun anew": lambda log: log.begin_restart(),
 }
 
 
@@ -142,16 +142,16 @@ def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.Monk
     """The replica is new, and its master's first files have expired."""
     _old, _new, other = histories()
     disk, store, log, work = copied()
-    log.restart(NOW_MS)
+    log.restart_log(NOW_MS)
     start = LogOffset(other.start)
-    assert log.begins_at(start)
+    assert log.needs_begin_at(start)
     record_epochs(log, other.epochs)
     watched = Watched(disk, monkeypatch)
-    result = log.beginning(start)
+    result = log.begin_log_at(start)
     assert (result.done, watched.syncs) == (False, 0)
     settle(store, work)
     assert result.value is None
-    assert not log.begins_at(start)
+    assert not log.needs_begin_at(start)
     assert watched.on_loop == []
     assert log.epochs == other.epochs
     feed(log, work, other, log.end)
@@ -164,7 +164,7 @@ def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
     """Otherwise the term would wait for the sync of the log's end."""
     disk, store, log, work = copied()
     end, data = log.end, histories()[0].data
-    log._received.forget(is_aligned=False)  # as in a store written by an older broker
+    log._received.drop_waiting(is_aligned=False)  # as in a store written by an older broker
     log.append(end, data[:50], NOW_MS)
     settle(store, work)
     assert log.end == end + 50
@@ -180,9 +180,9 @@ def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
 
 def test_durable_requests_wait_for_a_cut() -> None:
     _disk, store, log, work = copied()
-    result = log.truncating(fork(), NOW_MS)
+    result = log.begin_truncation(fork(), NOW_MS)
     ready = log.get_ready()
-    recorded = log.record(histories()[1].epochs)
+    recorded = log.record_epochs(histories()[1].epochs)
     term = log.record_term(9, NOW_MS)
     assert not (ready.done or recorded.done or term.done)
     settle(store, work)
@@ -241,7 +241,7 @@ def test_readers_meanwhile_find_the_records_of_queue_units(monkeypatch: pytest.M
     keys = [f"k{number}" for number in range(sum(map(len, histories()[0].bodies(fork()))))]
     before, after = (histories()[0].bodies(at) for at in (log.end, fork()))
     assert readable(store) == before != after
-    result = log.truncating(fork(), NOW_MS)
+    result = log.begin_truncation(fork(), NOW_MS)
     seen = []
     while not result.done:
         store.tick(NOW_MS)
@@ -263,7 +263,7 @@ def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
     def pieces(entries_of_step: int) -> int:
         monkeypatch.setattr(index, "ENTRIES_PER_STEP", entries_of_step)
         _disk, store, log, work = copied(dispatched=True)
-        result, count = log.truncating(fork(), NOW_MS), 0
+        result, count = log.begin_truncation(fork(), NOW_MS), 0
         while not result.done:
             store.tick(NOW_MS)
             work.jobs[0].run()
@@ -277,7 +277,7 @@ def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
 def test_nothing_else_is_at_work_during_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint or a log sync would record offsets that have been cut."""
     _disk, store, log, work = copied()
-    result = log.truncating(fork(), NOW_MS)
+    result = log.begin_truncation(fork(), NOW_MS)
     now_ms = NOW_MS
     while not result.done:
         now_ms += 60_000
@@ -293,7 +293,7 @@ def test_nothing_else_is_at_work_during_a_cut(monkeypatch: pytest.MonkeyPatch) -
 def test_a_piece_that_does_not_return_is_the_failure_of_the_store() -> None:
     disk, store, log, work = copied()
     settle(store, work)
-    result = log.truncating(fork(), NOW_MS)
+    result = log.begin_truncation(fork(), NOW_MS)
     assert not store.why_unfit
     now_ms = NOW_MS
     disk.hangs = True
@@ -311,7 +311,7 @@ def test_a_piece_that_does_not_return_is_the_failure_of_the_store() -> None:
 def test_a_slow_disk_is_no_failure() -> None:
     """Syncs that return, each after seconds, over several steps."""
     _disk, store, log, work = copied()
-    result = log.truncating(fork(), NOW_MS)
+    result = log.begin_truncation(fork(), NOW_MS)
     now_ms = NOW_MS
     while not result.done:
         for _ in range(CONFIG.sync_timeout_ms // TICK_MS * 3):
@@ -325,7 +325,7 @@ def test_a_slow_disk_is_no_failure() -> None:
 
 def test_a_store_that_is_closed_ends_the_cut_first() -> None:
     disk, store, log, work = copied()
-    result = log.truncating(fork(), NOW_MS)
+    result = log.begin_truncation(fork(), NOW_MS)
     store.close(NOW_MS)
     assert result.value is None
     work.close()

@@ -359,7 +359,7 @@ def test_a_failed_sync_ends_the_writing_not_the_cut() -> None:
         if not fail_sync(bench, failing, end):
             assert failing > 5
             break
-        assert bench.store.refusal(bench.now_ms) is PutStatus.SERVICE_NOT_AVAILABLE
+        assert bench.store.put_refusal(bench.now_ms) is PutStatus.SERVICE_NOT_AVAILABLE
         for name in NAMES:
             bench.store.read(*name, 0, 32)
         with pytest.raises(StoreError, match="does not take changes"):

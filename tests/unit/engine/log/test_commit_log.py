@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.log.record_parts import encode_again, records_in
+from turbopump.engine.log.record_parts import encode_copy, records_in
 from turbopump.engine.types import NewMessage, PutStatus, ReadStatus
 from turbopump.pyx import record as kernel
 
@@ -257,6 +257,6 @@ def test_a_copy_for_a_peer_keeps_the_stored_crc(stores: Any, put: Any, is_damage
     if is_damaged:
         stored[stored.index(b"hello")] ^= 1
     (record,) = records_in(memoryview(stored))
-    (copy,) = records_in(encode_again(record, b"another", b"K\x01v\x02"))
+    (copy,) = records_in(encode_copy(record, b"another", b"K\x01v\x02"))
     assert (copy.topic, copy.body, copy.body_crc) == (b"another", record.body, record.body_crc)
     assert copy.crc_ok is record.crc_ok is not is_damaged

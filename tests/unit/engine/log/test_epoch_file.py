@@ -64,14 +64,14 @@ def test_changes_are_in_the_file_and_in_its_second_copy(disk: SimDisk) -> None:
     file.append(2, LogOffset(0))
     file.append(5, LogOffset(900))
     file.append(6, LogOffset(2000))
-    file.cut(LogOffset(1000))
+    file.cut_entries(LogOffset(1000))
     assert file.epochs == epochs({1: 0, 2: 0, 5: 900})
-    file.expire(LogOffset(950))
+    file.expire_entries(LogOffset(950))
     assert file.epochs == epochs({5: 900})
     assert disk.read(PATH) == file.epochs.encode()
     assert decode(disk.read(PATH + BACKUP)) == (file.epochs, [b"current", b"number 6"])
     assert not disk.exists(PATH + TEMPORARY)
-    file.cut(LogOffset(900))
+    file.cut_entries(LogOffset(900))
     assert disk.read(PATH) == b"0\n0\n"
 
 
@@ -146,8 +146,8 @@ class TestDamage:
         damage(disk)
         was = disk.read(PATH) if disk.exists(PATH) else None
         file = opened(disk, 1500)
-        file.cut(LogOffset(0))
-        file.adopt(epochs({1: 0}))
+        file.cut_entries(LogOffset(0))
+        file.adopt_proven(epochs({1: 0}))
         assert (file.trust, file.may_lead, file.reason) == (Trust.WHOLE, True, "")
         assert opened(disk, 10).epochs == epochs({1: 0})
         if was is not None:
@@ -201,7 +201,7 @@ def test_read_bytes_are_durable(disk: SimDisk) -> None:
     file.append(1, LogOffset(0))
     later = SimDisk(random.Random(1), lambda: 0)
     later.make_folders("/store")
-    opened(later, 50).adopt(epochs({1: 0, 2: 50}))
+    opened(later, 50).adopt_proven(epochs({1: 0, 2: 50}))
     for name in (PATH + BACKUP, PATH):
         disk.write(name, later.read(name))
     assert opened(disk, 50).epochs == epochs({1: 0, 2: 50})
@@ -228,7 +228,7 @@ def test_a_power_cut_anywhere_leaves_the_list_before_or_after(ordered: bool) -> 
         except PowerCut:
             pass
         disk.restart()
-        after = before.appended(before.last_epoch + 1, log_end)
+        after = before.with_epoch(before.last_epoch + 1, log_end)
         if rng.random() < 0.4:
             disk.remove(PATH)
             disk.settle()
@@ -258,7 +258,7 @@ def test_a_change_is_one_sync(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) ->
     for epoch in (1, 2, 3):
         file.append(epoch, LogOffset(epoch))
         assert (syncs.count, file.is_behind, disk.exists(PATH)) == (epoch, True, False)
-    file.fold()
+    file.write_copies()
     assert (file.is_behind, disk.read(PATH)) == (False, file.epochs.encode())
     before = syncs.count
     file.append(4, LogOffset(4))
@@ -289,7 +289,7 @@ def test_a_line_of_numbers_that_are_no_list_ends_the_lines() -> None:
     first, last = epoch_lines.encode(1, epochs({1: 0})), epoch_lines.encode(3, epochs({2: 9}))
     body = b"2 2-50 1-0"
     wrong = b"%d %b\n" % (masked_crc32(body), body)
-    assert epoch_lines.newest(first + wrong + last) == (1, epochs({1: 0}), len(first))
+    assert epoch_lines.read_newest_line(first + wrong + last) == (1, epochs({1: 0}), len(first))
 
 
 def test_nothing_is_read_behind_a_line_that_failed(disk: SimDisk) -> None:
@@ -302,7 +302,7 @@ def test_nothing_is_read_behind_a_line_that_failed(disk: SimDisk) -> None:
     assert file.is_behind
     # the line was not written completely
     disk.write(LINES, bytes(4), len(epoch_lines.encode(1, file.epochs)))
-    assert file.writing(file.epochs) is None
+    assert file.write_work(file.epochs) is None
     file.set_written(file.epochs)  # the list is unchanged: no line was written
     file.append(3, LogOffset(50))
     disk.end()
@@ -313,11 +313,11 @@ def test_nothing_is_read_behind_a_line_that_failed(disk: SimDisk) -> None:
 def test_a_change_that_failed_does_not_come_back(disk: SimDisk) -> None:
     file = lined(disk, 0, kept=False)
     file.append(1, LogOffset(0))
-    file.fold()
+    file.write_copies()
     disk.fail_syncs = 1
     with pytest.raises(OSError):
         file.append(7, LogOffset(50))
-    file.fold()
+    file.write_copies()
     disk.settle()
     assert lined(disk, 60).epochs == epochs({1: 0})
 
@@ -330,7 +330,7 @@ def test_a_first_change_that_failed_makes_no_list(disk: SimDisk) -> None:
     with pytest.raises(OSError):
         file.append(1, LogOffset(500))
     assert not file.is_behind
-    file.fold()
+    file.write_copies()
     put(disk, b"", LINES)
     again = EpochFile.open(disk, PATH, LogOffset(0), LogOffset(500), never_kept=True)
     assert (again.trust, again.may_lead) == (Trust.NEW, True)
@@ -340,7 +340,7 @@ def test_lines_count_for_nothing_beside_a_list_that_rocketmq_wrote(disk: SimDisk
     """RocketMQ ignores the lines; its backup copy is the previous list."""
     file = lined(disk, 0, kept=False)
     file.append(1, LogOffset(0))
-    file.fold()
+    file.write_copies()
     file.append(2, LogOffset(50))
     put(disk, disk.read(PATH), PATH + BACKUP)
     put(disk, epochs({1: 0, 4: 70}).encode())
@@ -355,13 +355,13 @@ def test_lines_count_for_nothing_beside_a_list_that_rocketmq_wrote(disk: SimDisk
 def test_a_list_that_is_lost_is_not_made_of_old_lines(disk: SimDisk) -> None:
     file = lined(disk, 0, kept=False)
     file.append(1, LogOffset(0))
-    file.fold()
+    file.write_copies()
     disk.remove(PATH)
     disk.remove(PATH + BACKUP)
     again = lined(disk, 100)
     assert again.trust is Trust.UNPROVEN
-    again.cut(LogOffset(0))
-    again.adopt(epochs({1: 0, 3: 0}))
+    again.cut_entries(LogOffset(0))
+    again.adopt_proven(epochs({1: 0, 3: 0}))
     disk.end()
     disk.restart()
     assert lined(disk, 100).epochs == epochs({1: 0, 3: 0})
@@ -376,11 +376,11 @@ def play(disk: SimDisk, rng: random.Random) -> Iterator[tuple[Epochs, Epochs, in
         yield file.epochs, file.epochs, log_end
         work = took = None
         if file.is_behind and rng.random() < 0.5:
-            work, took = file.folding()
+            work, took = file.write_copies_work()
         for _change in range(rng.randrange(3)):
             log_end += rng.choice([0, 100]) if file.epochs.entries else 0
             epoch += rng.choice([1, 9, 90])
-            yield file.epochs, file.epochs.appended(epoch, LogOffset(log_end)), log_end
+            yield file.epochs, file.epochs.with_epoch(epoch, LogOffset(log_end)), log_end
             if rng.random() < 0.15:
                 disk.fail_syncs = 1
                 with pytest.raises(OSError):
@@ -397,7 +397,7 @@ def play(disk: SimDisk, rng: random.Random) -> Iterator[tuple[Epochs, Epochs, in
             work()
             took()
         if rng.random() < 0.1:
-            file.fold()
+            file.write_copies()
             file = lined(disk, log_end)
 
 

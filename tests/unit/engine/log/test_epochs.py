@@ -120,33 +120,33 @@ def test_entries_and_their_ends() -> None:
 
 
 def test_an_epoch_without_writes_is_kept() -> None:
-    grown = epochs({1: 0}).appended(2, 0).appended(3, 0).appended(5, 700)
+    grown = epochs({1: 0}).with_epoch(2, 0).with_epoch(3, 0).with_epoch(5, 700)
     assert grown == epochs({1: 0, 2: 0, 3: 0, 5: 700})
     assert grown.index_at(LogOffset(0)) == 2  # the epoch that owns the byte
 
 
 def test_a_new_epoch_takes_the_place_of_those_behind_it() -> None:
-    assert epochs(THREE).appended(4, 400) == epochs({1: 100, 2: 300, 4: 400})
-    assert epochs(THREE).appended(4, 500) == epochs({**THREE, 4: 500})
+    assert epochs(THREE).with_epoch(4, 400) == epochs({1: 100, 2: 300, 4: 400})
+    assert epochs(THREE).with_epoch(4, 500) == epochs({**THREE, 4: 500})
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_an_old_epoch_is_refused(epoch: int) -> None:
     with pytest.raises(ValueError, match="not newer"):
-        epochs(THREE).appended(epoch, 900)
+        epochs(THREE).with_epoch(epoch, 900)
 
 
 def test_the_list_is_bounded() -> None:
     grown = Epochs.from_pairs((number, number) for number in range(ENTRIES_MAX + 5))
     assert len(grown) == ENTRIES_MAX and grown.entries[0].epoch == 5
-    assert len(grown.appended(ENTRIES_MAX + 9, ENTRIES_MAX + 9)) == ENTRIES_MAX
+    assert len(grown.with_epoch(ENTRIES_MAX + 9, ENTRIES_MAX + 9)) == ENTRIES_MAX
 
 
 def test_cutting_the_end() -> None:
-    assert epochs(THREE).cut(LogOffset(150)) == epochs({1: 100})
-    assert epochs(THREE).cut(LogOffset(300)) == epochs({1: 100})
-    assert epochs(THREE).within(LogOffset(300)) == epochs({1: 100, 2: 300})
-    assert epochs(THREE).within(LogOffset(299)) == epochs({1: 100})
+    assert epochs(THREE).cut_at(LogOffset(150)) == epochs({1: 100})
+    assert epochs(THREE).cut_at(LogOffset(300)) == epochs({1: 100})
+    assert epochs(THREE).limited_to(LogOffset(300)) == epochs({1: 100, 2: 300})
+    assert epochs(THREE).limited_to(LogOffset(299)) == epochs({1: 100})
 
 
 def test_retention_takes_entries_that_ended_before_it() -> None:
@@ -159,10 +159,12 @@ def test_retention_takes_entries_that_ended_before_it() -> None:
 
 def test_epochs_a_handshake_adopts() -> None:
     own, master = epochs({1: 0, 2: 900}), epochs({1: 0, 3: 900, 4: 1200})
-    assert own.adopted(master, LogOffset(900)) == epochs({1: 0, 3: 900})
+    assert own.adopted_from(master, LogOffset(900)) == epochs({1: 0, 3: 900})
     trimmed = epochs({3: 900, 4: 1200})
-    assert own.cut(LogOffset(900)).adopted(trimmed, LogOffset(900)) == epochs({1: 0, 3: 900})
-    assert own.adopted(Epochs(), LogOffset(950)) == own
+    assert own.cut_at(LogOffset(900)).adopted_from(trimmed, LogOffset(900)) == epochs(
+        {1: 0, 3: 900}
+    )
+    assert own.adopted_from(Epochs(), LogOffset(950)) == own
 
 
 # --- where two logs part: rows E5 to E8, P1 to P6, X1 to X7 of ha.md 7

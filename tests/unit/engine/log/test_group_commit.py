@@ -150,7 +150,7 @@ def test_a_clock_set_back_pauses_nothing(
     store.tick(back_ms, NOW_MS + 20_000)
     held_disk.drain()
     store.tick(back_ms, NOW_MS + 20_100)
-    assert store.refusal(back_ms) is PutStatus.SERVICE_NOT_AVAILABLE, "the disk was looked at"
+    assert store.put_refusal(back_ms) is PutStatus.SERVICE_NOT_AVAILABLE, "the disk was looked at"
     held_disk.drain()
     store.tick(back_ms, NOW_MS + 90_000)
     held_disk.drain()
@@ -228,7 +228,7 @@ class TestFailingSync:
         # The device works again, but it is unknown which pages the kernel dropped.
         refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.put_refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
         store.tick(NOW_MS + 60_000)
         held_disk.drain()
         assert store.flushed_log_offset == 0
@@ -241,7 +241,7 @@ class TestFailingSync:
         put(store, body=b"kept")
         troubled.fail_sync = True
         store.tick(NOW_MS + 20_000)
-        assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.put_refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
         assert read_bodies(store) == [b"kept"]
 
     def test_of_queues_refuses_writes_too(self, stores: Any, troubled: Any, put: Any) -> None:
@@ -250,7 +250,7 @@ class TestFailingSync:
         store.tick(NOW_MS + 600)
         troubled.fail_sync = True
         store.tick(NOW_MS + 61_000)
-        assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.put_refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
 
 
 class TestHangingCheckpoint:
@@ -376,7 +376,7 @@ class TestHangingSync:
                 store.tick(NOW_MS + turn * 4000 + later_ms)
             held_disk.drain()
         assert store.health is StoreHealth.SLOW
-        assert (store.refusal(NOW_MS), store.why_unfit) == (None, ""), "it takes messages"
+        assert (store.put_refusal(NOW_MS), store.why_unfit) == (None, ""), "it takes messages"
 
 
 class TestFitness:
@@ -437,9 +437,9 @@ class TestFullDisk:
         troubled.full = True
         assert put(store, "New", body=b"waits").queue_offset == 0
         assert store.max_queue_offset("New", 0) == 0
-        assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.put_refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
         troubled.full = False
-        assert store.refusal(NOW_MS) is None
+        assert store.put_refusal(NOW_MS) is None
         assert read_bodies(store, "New") == [b"waits"]
 
     def test_the_tick_tries_again(self, stores: Any, troubled: Any, put: Any) -> None:
@@ -477,11 +477,11 @@ class TestSlowDisk:
         store = stores.open(held_disk)
         held_disk.drain()
         count = 0
-        while store.refusal(NOW_MS) is None:
+        while store.put_refusal(NOW_MS) is None:
             put(store, body=b"%d" % count + bytes(1000))
             count += 1
             assert count < 50, "bounded"
-        assert store.refusal(NOW_MS) is PutStatus.OS_PAGE_CACHE_BUSY
+        assert store.put_refusal(NOW_MS) is PutStatus.OS_PAGE_CACHE_BUSY
         refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert (refused.status, refused.reason) == (
             PutStatus.OS_PAGE_CACHE_BUSY,
@@ -489,7 +489,7 @@ class TestSlowDisk:
         )
         assert len(read_bodies(store)) == count == 10
         held_disk.drain()
-        assert store.refusal(NOW_MS) is None
+        assert store.put_refusal(NOW_MS) is None
         put(store)
 
     def test_a_disk_that_only_was_not_asked_yet_is_not_slow(
@@ -544,7 +544,7 @@ def test_a_read_only_remount_stops_writes_and_reads_go_on(
     if what == "log":
         allowed.add(PutStatus.CREATE_MAPPED_FILE_FAILED)
     assert what == "checkpoint" or refused[-1] in allowed
-    assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put_refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
     assert read_bodies(store)[0] == b"kept"
     store.close(NOW_MS)
     files.readonly = False

@@ -119,7 +119,7 @@ def test_a_file_made_ahead_has_a_durable_name_and_is_unmapped_if_it_is_not_used(
     made = store._log._next.ready
     assert made is not None
     assert made.path in disk.durable_paths(store.config.log_folder)
-    store._log.give_up_next_file()()
+    store._log.discard_next_file_work()()
     with pytest.raises(ValueError):
         made.region.get_i32(0)
 
@@ -212,7 +212,7 @@ def test_a_roll_does_not_wait_for_the_next_file(
     assert store.max_log_offset < 16 << 10, "one file"
     assert not store._log.is_idle, "a cut waits until the file was made"
     assert appended.status is PutStatus.OS_PAGE_CACHE_BUSY
-    assert store.lane(lambda: None) is not None
+    assert store.make_lane(lambda: None) is not None
     for passed_ms in range(0, 1_000, 100):
         assert store.health is StoreHealth.FIT
         store.tick(NOW_MS + passed_ms)
@@ -259,7 +259,7 @@ def test_a_log_file_that_is_lost_while_the_store_runs_stops_writes(
     for _ in range(40):
         put(store, body=bytes(1000))
     store.tick(NOW_MS)
-    paths = [store._log.segments.path(start) for start in store._log.segments.starts()]
+    paths = [store._log.segments.path(start) for start in store._log.segments.file_starts()]
     assert len(paths) > 2 and store.health is StoreHealth.FIT
     lost = Path(paths[number])
     if removed:
@@ -310,9 +310,9 @@ def test_a_look_from_before_a_cut_says_nothing(stores: Any, held_disk: Any, put:
     store.tick(NOW_MS)
     held_disk.drain()
     store.tick(NOW_MS + 2_000)
-    [job] = [one for one in held_disk.jobs if getattr(one._work, "__name__", "") == "find"]
+    [job] = [one for one in held_disk.jobs if getattr(one._work, "__name__", "") == "list_folder"]
     held_disk.jobs.remove(job)
     store.truncate(LogOffset(0), NOW_MS)
     job._work = dict  # the query found no file, because they were being made again
-    job.finish()
+    job.wait_and_report()
     assert store.health is StoreHealth.FIT

@@ -31,11 +31,14 @@ def test_a_deletion_is_durable_and_the_last_one_comes_last(tmp_path: Path) -> No
     for number, name in enumerate(["a", "b", "主", 'q"', "a"], 1):
         table.add(name, LogOffset(number * 100), LogOffset(0))
         again = opened(tmp_path)
-        assert again.ends() == table.ends()
-        assert list(again.ends()) == list(table.ends())
-    assert list(table.ends()) == ["b", "主", 'q"', "a"] and table.end("a") == 500
-    again.clamp(LogOffset(250))
-    assert opened(tmp_path).ends() == {"b": 200, "主": 250, 'q"': 250, "a": 250}
+        assert again.former_life_ends() == table.former_life_ends()
+        assert list(again.former_life_ends()) == list(table.former_life_ends())
+    assert (
+        list(table.former_life_ends()) == ["b", "主", 'q"', "a"]
+        and table.former_life_end("a") == 500
+    )
+    again.lower_ends(LogOffset(250))
+    assert opened(tmp_path).former_life_ends() == {"b": 200, "主": 250, 'q"': 250, "a": 250}
 
 
 def test_a_deletion_does_not_write_earlier_deletions_again(tmp_path: Path) -> None:
@@ -55,9 +58,9 @@ def test_entries_go_when_the_table_is_full(tmp_path: Path, monkeypatch) -> None:
     table = opened(tmp_path)
     for number in range(25):
         table.add(f"t{number}", LogOffset(number + 1), LogOffset(0))
-    assert list(opened(tmp_path).ends()) == [f"t{number}" for number in range(15, 25)]
+    assert list(opened(tmp_path).former_life_ends()) == [f"t{number}" for number in range(15, 25)]
     table.add("t", LogOffset(100), LogOffset(50))
-    assert opened(tmp_path).ends() == {"t": 100}
+    assert opened(tmp_path).former_life_ends() == {"t": 100}
 
 
 def test_a_deletion_that_cannot_be_written_is_none(tmp_path: Path) -> None:
@@ -72,7 +75,9 @@ def test_a_deletion_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     broken.sync_data = broken.sync = fail  # type: ignore[method-assign]
     with pytest.raises(OSError):
         table.add("c", LogOffset(3), LogOffset(0))
-    assert table.end("c") == 0
+    assert table.former_life_end("c") == 0
     del broken.sync_data, broken.sync
     table.add("d", LogOffset(4), LogOffset(0))
-    assert opened(tmp_path).ends() == table.ends() == {"a": 1, "b": 2, "d": 4}
+    assert (
+        opened(tmp_path).former_life_ends() == table.former_life_ends() == {"a": 1, "b": 2, "d": 4}
+    )

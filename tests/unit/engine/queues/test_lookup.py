@@ -312,8 +312,8 @@ class TestInnerBatches:
             begins.append(store.append(message, NOW_MS + time_ms).queue_offset)
         reads: list[int] = []
         batches = store._batches
-        unit = batches.unit
-        monkeypatch.setattr(batches, "unit", lambda *place: reads.append(1) or unit(*place))
+        unit = batches.read_unit
+        monkeypatch.setattr(batches, "read_unit", lambda *place: reads.append(1) or unit(*place))
         for time_ms in range(120):
             reads.clear()
             lower = [at for at, when in zip(begins, times, strict=True) if when >= time_ms]
@@ -362,15 +362,15 @@ class TestExtensions:
         for _ in range(30):
             put(store, TAGS="a")
         folder = stores.root / "consumequeue_ext/T/0"
-        plan = store._checkpointer.dirty.plan(last=False)
+        plan = store._checkpointer.dirty.plan_sync(last=False)
         synced = {path for path in plan.paths if path.startswith(str(folder))}
         assert synced == {str(path) for path in folder.iterdir()}
         assert len(synced) == 8
         assert {str(folder), str(stores.root / "consumequeue/T/0")} <= set(plan.folders)
         assert any(path.startswith(str(stores.root / "consumequeue/T/0")) for path in plan.paths)
-        assert not store._checkpointer.dirty.plan(last=False).paths
+        assert not store._checkpointer.dirty.plan_sync(last=False).paths
         put(store, TAGS="a")
-        plan = store._checkpointer.dirty.plan(last=False)
+        plan = store._checkpointer.dirty.plan_sync(last=False)
         assert {path.rpartition("/")[0] for path in plan.paths} == {
             str(folder),
             str(stores.root / "consumequeue/T/0"),

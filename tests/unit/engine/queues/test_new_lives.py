@@ -62,9 +62,9 @@ class Master:
 
     def copy(self, store: Store, at: LogOffset = ZERO, confirmed: int | None = None) -> Replicated:
         """Copy the log to a replica, whose confirmed part is dispatched."""
-        log = store.replicated(NOW_MS)
+        log = store.as_replicated(NOW_MS)
         log.to_replica(NOW_MS)
-        log.append(at, bytes(self.store._log.view(at, self.end - at)), NOW_MS)
+        log.append(at, bytes(self.store._log.view_bytes(at, self.end - at)), NOW_MS)
         log.confirm_to(LogOffset(self.end if confirmed is None else confirmed), NOW_MS)
         return log
 
@@ -81,7 +81,7 @@ def places(store: Store) -> list[list[int]]:
 def apply(store: Store) -> None:
     """Apply all deletions that the log proves, also ones revealed by earlier deletions."""
     for _ in range(5):
-        for topic, life in store.deletions.unapplied().items():
+        for topic, life in store.deletions.unapplied_deletions().items():
             store.delete_topic(topic, life.at, NOW_MS)
 
 
@@ -96,12 +96,12 @@ def test_the_first_record_of_a_new_life_proves_the_deletion() -> None:
     master.put(0, 1)
     store = store_on(new_disk())
     master.copy(store)
-    assert store.deletions.unapplied() == {"T": (end, seen, began_ms)}
+    assert store.deletions.unapplied_deletions() == {"T": (end, seen, began_ms)}
     assert [store.max_queue_offset("T", queue_id) for queue_id in range(3)] == [2, 1, 1]
     apply(store)
     assert places(store) == places(master.store)
-    assert store.deletions.unapplied() == {}
-    assert store.deletions.ends() == {"T": end}
+    assert store.deletions.unapplied_deletions() == {}
+    assert store.deletions.former_life_ends() == {"T": end}
 
 
 def test_an_empty_queue_keeps_its_new_messages() -> None:
@@ -114,7 +114,7 @@ def test_an_empty_queue_keeps_its_new_messages() -> None:
     seen = master.put(0)
     store = store_on(new_disk())
     master.copy(store)
-    assert store.deletions.unapplied() == {"T": (end, seen, master.now_ms)}
+    assert store.deletions.unapplied_deletions() == {"T": (end, seen, master.now_ms)}
     apply(store)
     assert places(store) == places(master.store) == [[seen], [], [first], []]
 
@@ -180,8 +180,8 @@ def test_the_masters_word_is_enough() -> None:
     master.put(0)
     store = store_on(new_disk())
     master.copy(store)
-    store.delete_topic("T", master.store.deletions.ends()["T"], NOW_MS)
-    assert store.deletions.unapplied() == {}
+    store.delete_topic("T", master.store.deletions.former_life_ends()["T"], NOW_MS)
+    assert store.deletions.unapplied_deletions() == {}
     assert places(store) == places(master.store)
 
 
@@ -193,15 +193,15 @@ def test_a_cut_takes_the_proof_along() -> None:
     master.put(0)
     store = store_on(new_disk())
     log = master.copy(store, confirmed=end)
-    assert store.deletions.unapplied() == {}
+    assert store.deletions.unapplied_deletions() == {}
     log.to_master(1, NOW_MS)
     log.confirm_to(master.end, NOW_MS)
-    store._dispatch(NOW_MS)
+    store._run_dispatch(NOW_MS)
     other = store_on(new_disk())
     master.copy(other)
-    assert list(other.deletions.unapplied()) == ["T"]
-    other._parts.dispatcher.cut(end)
-    assert other.deletions.unapplied() == {}
+    assert list(other.deletions.unapplied_deletions()) == ["T"]
+    other._parts.dispatcher.rewind_to(end)
+    assert other.deletions.unapplied_deletions() == {}
 
 
 def test_an_older_deletion_changes_nothing() -> None:
@@ -217,7 +217,7 @@ def test_an_older_deletion_changes_nothing() -> None:
     master.copy(store)
     store.delete_topic("T", second, NOW_MS)
     store.delete_topic("T", first, NOW_MS)
-    assert store.deletions.ends() == {"T": second}
+    assert store.deletions.former_life_ends() == {"T": second}
     assert places(store) == places(master.store)
     assert not store.deletions.in_progress
 
@@ -231,7 +231,7 @@ def test_no_more_are_kept_than_can_be_on_record(monkeypatch: pytest.MonkeyPatch)
     assert list(found.as_dict()) == ["a", "b"]
     assert found.as_dict()["a"].at == 0
     assert found.first_seen(LogOffset(20)) == 9
-    found.cut(LogOffset(9))
+    found.forget_proofs_from(LogOffset(9))
     assert not found
     assert found.first_seen(LogOffset(20)) == 20
 
@@ -247,7 +247,7 @@ def test_batch_queues() -> None:
     seen = master.put(0)
     store = store_on(new_disk(), batch=True)
     master.copy(store)
-    assert store.deletions.unapplied() == {"T": (end, seen, master.now_ms)}
+    assert store.deletions.unapplied_deletions() == {"T": (end, seen, master.now_ms)}
     apply(store)
     assert places(store) == places(master.store)
     assert places(store)[0] == [seen]
@@ -262,7 +262,7 @@ def test_queues_with_extensions() -> None:
     seen = master.put(0)
     store = store_on(new_disk(), config=config)
     master.copy(store)
-    assert store.deletions.unapplied() == {"T": (end, seen, master.now_ms)}
+    assert store.deletions.unapplied_deletions() == {"T": (end, seen, master.now_ms)}
     apply(store)
     assert places(store) == places(master.store)
 
@@ -282,7 +282,7 @@ def test_a_new_master_counts_on_in_the_new_life(batch: bool) -> None:
     store = store_on(new_disk(), batch=batch)
     log = master.copy(store, confirmed=end)
     log.to_master(1, NOW_MS)
-    assert store.deletions.unapplied() == {}
+    assert store.deletions.unapplied_deletions() == {}
     appended = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert appended.queue_offset == 2
 
@@ -311,10 +311,10 @@ def test_a_stop_before_it_is_applied_forgets_nothing() -> None:
     master.put(0, 1)
     store = store_on(disk)
     master.copy(store)
-    found = store.deletions.unapplied()
+    found = store.deletions.unapplied_deletions()
     store.close(NOW_MS)
     store = store_on(disk)
-    assert store.deletions.unapplied() == found
+    assert store.deletions.unapplied_deletions() == found
     store.stand_alone(NOW_MS)
     assert store._log.tail.limit == UNLIMITED
     apply(store)
@@ -328,13 +328,13 @@ def test_a_checkpoint_does_not_pass_it() -> None:
     master.put(0, 1)
     store = store_on(disk)
     master.copy(store)
-    found = store.deletions.unapplied()
-    store._commit.finish()
-    store._checkpointer.finish()
+    found = store.deletions.unapplied_deletions()
+    store._commit.sync_all()
+    store._checkpointer.sync_and_save()
     disk.end()
     disk.restart()
     store = store_on(disk)
-    assert store.deletions.unapplied() == found
+    assert store.deletions.unapplied_deletions() == found
 
 
 @pytest.mark.parametrize("notified", [False, True])
@@ -344,7 +344,7 @@ def test_a_power_cut_at_each_operation(notified: bool) -> None:
     master.put(0, 0, 1)
     master.delete()
     master.put(2)
-    former = master.store.deletions.ends()["T"]
+    former = master.store.deletions.former_life_ends()["T"]
     master.put(0, topic="other")
     if not notified:
         master.put(0, 1)
@@ -357,7 +357,7 @@ def test_a_power_cut_at_each_operation(notified: bool) -> None:
         work = QueuedDisk(disk.rng)
         store = Store.open(disk, SIZES, work, NOW_MS)
         work.close()
-        at = former if notified else store.deletions.unapplied()["T"].at
+        at = former if notified else store.deletions.unapplied_deletions()["T"].at
         deleted = store.deletions.delete("T", NOW_MS, at)
         disk.cut_after = operations
         try:
@@ -370,7 +370,7 @@ def test_a_power_cut_at_each_operation(notified: bool) -> None:
         disk.restart()
         store = store_on(disk)
         store.stand_alone(NOW_MS)
-        if store.deletions.ends():
+        if store.deletions.former_life_ends():
             apply(store)
             assert places(store) == places(master.store), f"cut at operation {operations}"
         else:

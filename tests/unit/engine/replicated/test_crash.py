@@ -108,7 +108,7 @@ def histories() -> tuple[History, History, History]:
     different group)."""
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = open_store(disk)
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     log.to_master(1, NOW_MS)
     for number in range(24):
         put(store, number, "common")
@@ -117,14 +117,14 @@ def histories() -> tuple[History, History, History]:
         put(store, number, "old")
     old = history_of(store, log)
     log.to_replica(NOW_MS)
-    log.truncate(fork, NOW_MS)
+    log.truncate_log(fork, NOW_MS)
     log.to_master(2, NOW_MS)
     for number in range(24, 40):
         put(store, number, "new")
     new = history_of(store, log)
     other = SimDisk(random.Random(1), lambda: NOW_MS)
     store = open_store(other)
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     log.to_master(5, NOW_MS)
     for number in range(40):
         put(store, number, "other")
@@ -148,17 +148,17 @@ def catch_up(log: Replicated, master: History) -> None:
         end = LogOffset(master.end)
         point = consistent_point(log.epochs, log.believed_end, master.epochs, end)
         if point is None or point <= log.min:
-            log.restart(NOW_MS)
+            log.restart_log(NOW_MS)
         elif point < log.end:
-            log.truncate(point, NOW_MS)
+            log.truncate_log(point, NOW_MS)
     if log.min == log.end:
-        record_epochs(log, master.epochs.within(LogOffset(master.start)))
+        record_epochs(log, master.epochs.limited_to(LogOffset(master.start)))
     else:
-        record_epochs(log, log.epochs.cut(log.end).adopted(master.epochs, log.end))
+        record_epochs(log, log.epochs.cut_at(log.end).adopted_from(master.epochs, log.end))
     for entry in master.epochs:
         if entry.epoch > log.epochs.last_epoch:
             follow(log, master, entry.start)
-            record_epochs(log, master.epochs.within(entry.start))
+            record_epochs(log, master.epochs.limited_to(entry.start))
     follow(log, master, master.end)
     log.confirm_to(LogOffset(master.end), NOW_MS)
 
@@ -219,7 +219,7 @@ def play(scenario: Scenario, trouble: str, operation: int, sync: bool) -> tuple[
     rng = random.Random(operation)
     disk = SimDisk(rng, lambda: NOW_MS)
     store = open_store(disk, sync)
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     record_epochs(log, OLD.epochs)
     follow(log, OLD, FORK - 300 if scenario is only_append else OLD.end - 7)
     log.confirm_to(LogOffset(FORK - 700), NOW_MS)
@@ -266,7 +266,7 @@ def test_a_crash_at_each_operation(
                 disk.end()
                 disk.restart()
         store = open_store(disk, sync)
-        log = store.replicated(NOW_MS)
+        log = store.as_replicated(NOW_MS)
         led = Epochs.from_pairs([*((e.epoch, e.start) for e in OLD.epochs), (9, log.end)])
         known = [OLD, NEW, OTHER] if scenario is not lead else [OLD, replace(OLD, epochs=led)]
         check(store, log, known)
@@ -275,17 +275,17 @@ def test_a_crash_at_each_operation(
         assert check(store, log, [master]) is master
         store.close(NOW_MS)
         store = open_store(disk, sync)
-        assert check(store, store.replicated(NOW_MS), [master]) is master
-        assert store.replicated(NOW_MS).confirm == master.end
+        assert check(store, store.as_replicated(NOW_MS), [master]) is master
+        assert store.as_replicated(NOW_MS).confirm == master.end
         if not ended:
             return
     raise AssertionError("the scenario has no end")
 
 
 def start_copy(disk: SimDisk, plain: bool) -> Replicated:
-    log = open_store(disk).replicated(NOW_MS, plain=plain)
+    log = open_store(disk).as_replicated(NOW_MS, plain=plain)
     if not plain:
-        record_epochs(log, OLD.epochs.within(LogOffset(0)))
+        record_epochs(log, OLD.epochs.limited_to(LogOffset(0)))
     return log
 
 
@@ -293,7 +293,7 @@ def killed(disk: SimDisk, plain: bool) -> Replicated:
     disk.settle()
     disk.end()
     disk.restart()
-    return open_store(disk).replicated(NOW_MS, plain=plain)
+    return open_store(disk).as_replicated(NOW_MS, plain=plain)
 
 
 @pytest.mark.parametrize("held_max", [replica_append.HELD_MAX, 0])
@@ -316,7 +316,7 @@ def text_of_zeros() -> bytes:
     """A log of records whose properties end in zeros."""
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = open_store(disk)
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     log.to_master(1, NOW_MS)
     for _ in range(5):
         sent = store.append(NewMessage("T", 0, b"body", b"KEYS\1k\2NOTE\1\0\0"), NOW_MS)

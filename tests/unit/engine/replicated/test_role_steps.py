@@ -23,7 +23,7 @@ def opened(disk: SimDisk, *, plain: bool = False) -> tuple[Store, Replicated, Qu
     work = QueuedDisk(disk.rng)
     config = replace(CONFIG, flush_disk_type=FlushMode.ASYNC_FLUSH)
     store = Store.open(disk, config, work, NOW_MS)
-    log = store.replicated(NOW_MS, plain=plain)
+    log = store.as_replicated(NOW_MS, plain=plain)
     work.close()
     return store, log, work
 
@@ -35,7 +35,7 @@ def made(seed: int, *, led: bool) -> SimDisk:
     work = QueuedDisk(disk.rng)
     store = Store.open(disk, CONFIG, work, NOW_MS)
     if led:
-        store.replicated(NOW_MS).to_master(1, NOW_MS)
+        store.as_replicated(NOW_MS).to_master(1, NOW_MS)
     for number in range(8):
         put(store, number, "of before")
     store.close(NOW_MS)
@@ -73,7 +73,7 @@ def test_the_caller_waits_for_no_disk() -> None:
     assert (counted.count, log.is_master) == (before, True)
     log.to_replica(NOW_MS)
     ready = log.get_ready()
-    recorded = log.record(Epochs.from_pairs([(1, start), (2, start)]))
+    recorded = log.record_epochs(Epochs.from_pairs([(1, start), (2, start)]))
     assert counted.count == before
     work.close()
     assert (ready.value, recorded.value, log.epochs.last_epoch) == (None, None, 2)
@@ -93,13 +93,13 @@ def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch
     assert isinstance(result.value, int)
     assert len(syncs) == 1
     log.get_ready()
-    recorded = log.record(Epochs.from_pairs([(5, result.value), (6, result.value)]))
+    recorded = log.record_epochs(Epochs.from_pairs([(5, result.value), (6, result.value)]))
     work.close()
     assert (recorded.done, recorded.value, len(syncs)) == (True, None, 2)
     path = f"{CONFIG.root}/epochFileCheckpoint"
     assert not disk.exists(path) or disk.read(path) != log.epochs.encode()
     log.tick(NOW_MS)
-    again = log.record(Epochs.from_pairs([(6, result.value), (7, result.value)]))
+    again = log.record_epochs(Epochs.from_pairs([(6, result.value), (7, result.value)]))
     for _ in range(100):
         work.step()
     assert (again.value, log.epochs.last_epoch) == (None, 7)
@@ -115,7 +115,7 @@ def test_a_power_cut_at_each_operation_of_a_term(led: bool) -> None:
     for operations in range(OPERATIONS_MAX):
         disk = made(operations, led=led)
         _store, log, work = opened(disk)
-        before, after = log.epochs, log.epochs.appended(epoch, log.end)
+        before, after = log.epochs, log.epochs.with_epoch(epoch, log.end)
         end = log.end
         result = log.record_term(epoch, NOW_MS)
         disk.cut_after = operations
@@ -140,9 +140,9 @@ def test_a_power_cut_at_each_operation_of_a_replicas_list() -> None:
     for operations in range(OPERATIONS_MAX):
         disk = made(operations, led=True)
         _store, log, work = opened(disk)
-        before, after = log.epochs, log.epochs.appended(7, log.end)
+        before, after = log.epochs, log.epochs.with_epoch(7, log.end)
         log.get_ready()
-        recorded = log.record(after)
+        recorded = log.record_epochs(after)
         disk.cut_after = operations
         try:
             work.close()
@@ -166,9 +166,9 @@ def begun_anew(seed: int) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     store, log, work = opened(disk)
-    result = log.beginning(LogOffset(log.file_size))
+    result = log.begin_log_at(LogOffset(log.file_size))
     work.close()
-    assert (result.value, log.wants_counts) == (None, True)
+    assert (result.value, log.needs_queue_counts) == (None, True)
     return disk, store, log, work
 
 
@@ -176,13 +176,13 @@ def test_counts_of_idle_queues_are_kept_without_the_loop() -> None:
     """Otherwise the loop would make four syncs."""
     disk, _store, log, work = begun_anew(1)
     counted = Counted(disk)
-    result = log.taking_counts(COUNTS)
+    result = log.save_queue_counts(COUNTS)
     term = log.record_term(3, NOW_MS)
-    assert (counted.count, result.done, log.wants_counts) == (0, False, True)
-    assert log.idle_counts() == {}, "they count once they are durable"
+    assert (counted.count, result.done, log.needs_queue_counts) == (0, False, True)
+    assert log.idle_queue_counts() == {}, "they count once they are durable"
     work.close()
     assert counted.count > 0
-    assert (result.value, log.wants_counts, log.idle_counts()) == (None, False, COUNTS)
+    assert (result.value, log.needs_queue_counts, log.idle_queue_counts()) == (None, False, COUNTS)
     assert term.done, "in turn"
 
 
@@ -193,36 +193,36 @@ def test_counts_that_cannot_be_kept_are_asked_for_again(monkeypatch: pytest.Monk
         raise OSError(5, "input/output error")
 
     monkeypatch.setattr(disk, "check_sync", fails)
-    result = log.taking_counts(COUNTS)
+    result = log.save_queue_counts(COUNTS)
     work.close()
     assert isinstance(result.value, OSError)
-    assert (log.wants_counts, log.idle_counts()) == (True, {})
+    assert (log.needs_queue_counts, log.idle_queue_counts()) == (True, {})
 
 
 def test_no_counts_are_taken_of_a_log_that_is_being_cut() -> None:
     _disk, store, log, work = begun_anew(1)
-    cut = log.restarting()
-    result = log.taking_counts(COUNTS)
+    cut = log.begin_restart()
+    result = log.save_queue_counts(COUNTS)
     assert isinstance(result.value, StoreError)
     for _ in range(9):
         store.tick(NOW_MS)
         work.close()
     assert cut.done
-    assert log.idle_counts() == {}
+    assert log.idle_queue_counts() == {}
 
 
 def test_a_cut_begins_behind_counts_that_are_being_kept() -> None:
     """Both write the same file; the counts of the old log must not end up in the new log."""
     disk, store, log, work = begun_anew(1)
-    result = log.taking_counts(COUNTS)
-    cut = log.restarting()
+    result = log.save_queue_counts(COUNTS)
+    cut = log.begin_restart()
     for _ in range(9):
         store.tick(NOW_MS)
         work.close()
-    assert (result.value, cut.value, log.idle_counts()) == (None, None, {})
+    assert (result.value, cut.value, log.idle_queue_counts()) == (None, None, {})
     store.close(NOW_MS)
     _store, log, _work = opened(disk)
-    assert (log.wants_counts, log.idle_counts()) == (False, {})
+    assert (log.needs_queue_counts, log.idle_queue_counts()) == (False, {})
 
 
 def test_a_power_cut_at_each_operation_of_counts() -> None:
@@ -230,7 +230,7 @@ def test_a_power_cut_at_each_operation_of_counts() -> None:
     whole = False
     for operations in range(OPERATIONS_MAX):
         disk, _store, log, work = begun_anew(operations)
-        result = log.taking_counts(COUNTS)
+        result = log.save_queue_counts(COUNTS)
         disk.cut_after = operations
         try:
             work.close()
@@ -241,7 +241,7 @@ def test_a_power_cut_at_each_operation_of_counts() -> None:
             disk.end()
         disk.restart()
         _store, log, _work = opened(disk)
-        found = (log.wants_counts, log.idle_counts())
+        found = (log.needs_queue_counts, log.idle_queue_counts())
         allowed: list[object] = [(False, COUNTS)] if whole else [(False, COUNTS), (True, {})]
         assert found in allowed, f"operation {operations}"
         if whole:
@@ -264,7 +264,7 @@ def test_steps_are_done_in_turn() -> None:
         submit(name)
     assert seen == ["a begins"]
     assert steps.busy
-    steps.finish()
+    steps.wait_until_idle()
     assert not steps.busy
     assert seen == ["a begins", "a", "a ended", "b begins", "b", "b ended"]
 

@@ -26,7 +26,7 @@ def records(tmp_path: Any, stores: Any, put: Any) -> Any:
         other.configure(root=str(tmp_path / "master"), **config)
         other.batch_topics = stores.batch_topics
         store = other.open()
-        leader = store.replicated(NOW_MS)
+        leader = store.as_replicated(NOW_MS)
         leader.to_master(2, NOW_MS)
         for number in range(count):
             body = b"%04d" % number + bytes(number * 37 % 900)
@@ -42,7 +42,7 @@ def records(tmp_path: Any, stores: Any, put: Any) -> Any:
 
 def open_copy(stores: Any, data: bytes, epochs: Epochs, disk: Any = None) -> Any:
     store = stores.open(disk)
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     record_epochs(log, epochs)
     for at in range(0, len(data), 1000):
         log.append(LogOffset(at), data[at : at + 1000], NOW_MS)
@@ -60,13 +60,13 @@ def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -
         (stores.root / name).unlink()
     store = stores.open()
     assert store.dispatched_log_offset == confirm
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     assert (log.may_lead, log.believed_end, len(log.epochs)) == (False, 0, 0)
     with pytest.raises(StoreError, match="it is missing, but there are messages"):
         log.to_master(5, NOW_MS)
     refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
-    log.restart(NOW_MS)
+    log.restart_log(NOW_MS)
     record_epochs(log, epochs)
     log.append(ZERO, data, NOW_MS)
     assert (log.may_lead, log.believed_end) == (True, len(data))
@@ -89,23 +89,23 @@ def test_the_list_lies_where_the_configuration_says(
     (stores.root / "replicated").unlink()
     store = stores.open()
     assert store.dispatched_log_offset == confirm
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     assert (log.may_lead, log.epochs) == (True, epochs)
-    log.restart(NOW_MS)
+    log.restart_log(NOW_MS)
     left = {path.name: path.read_bytes() for path in elsewhere.parent.iterdir()}
     assert left == {"list.changes": b""}
 
 
 def test_a_master_that_lost_its_epochs_does_not_lead_again(stores: Any, put: Any) -> None:
     store = stores.open()
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     log.to_master(1, NOW_MS)
     put(store)
     log.confirm_to(log.end, NOW_MS)
     store.close(NOW_MS)
     for name in LISTS:
         (stores.root / name).unlink()
-    assert not stores.open().replicated(NOW_MS).may_lead
+    assert not stores.open().as_replicated(NOW_MS).may_lead
 
 
 def test_a_cut_takes_epochs_and_confirm_with_it(stores: Any, records: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_cut_takes_epochs_and_confirm_with_it(stores: Any, records: Any) -> No
     store, log = open_copy(stores, data, Epochs.from_pairs([(2, 0), (3, size), (4, 9000)]))
     log.confirm_to(log.end, NOW_MS)
     store.tick(NOW_MS + 60_000)
-    log.truncate(LogOffset(size), NOW_MS)
+    log.truncate_log(LogOffset(size), NOW_MS)
     assert log.epochs == Epochs.from_pairs([(2, 0)])
     assert log.confirm == size
     assert checkpoint.load(stores.files, str(stores.root)).confirm_offset == size
@@ -131,7 +131,7 @@ def test_a_store_that_never_had_epochs_may_lead(stores: Any, put: Any) -> None:
         put(store)
     store.close(NOW_MS)
     store = stores.open()
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     end = log.end
     assert (log.confirm, log.may_lead, len(log.epochs)) == (end, True, 0)
     assert log.to_master(1, NOW_MS) == end
@@ -182,8 +182,8 @@ def test_a_sync_that_fails_is_an_error(
     data, epochs = records()
     store, log = open_copy(stores, data[:-5], epochs)
     calls = {
-        "truncate": lambda: log.truncate(ZERO, NOW_MS),
-        "restart": lambda: log.restart(NOW_MS),
+        "truncate": lambda: log.truncate_log(ZERO, NOW_MS),
+        "restart": lambda: log.restart_log(NOW_MS),
         "to_master": lambda: log.to_master(9, NOW_MS),
         "record_epochs": lambda: record_epochs(log, Epochs.from_pairs([(2, 0), (3, 900)])),
     }
@@ -208,7 +208,7 @@ def test_under_sync_flush_readers_wait_for_the_disk(
     data, epochs = records()
     stores.configure(flush_disk_type=FlushMode.SYNC_FLUSH)
     store = stores.open(held_disk)
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     held_disk.drain()
     record_epochs(log, epochs)
     durable: list[int] = []
@@ -227,7 +227,7 @@ def test_under_sync_flush_readers_wait_for_the_disk(
 def test_a_deposed_master_fails_waiting_sends(stores: Any, held_disk: Any) -> None:
     stores.configure(flush_disk_type=FlushMode.SYNC_FLUSH)
     store = stores.open(held_disk)
-    log = store.replicated(NOW_MS)
+    log = store.as_replicated(NOW_MS)
     log.to_master(1, NOW_MS)
     held_disk.drain()
     grown: list[int] = []
@@ -275,7 +275,7 @@ def test_a_reader_keeps_files_that_age_would_take(stores: Any, records: Any) -> 
     for number in range(1, 4):
         store.tick(NOW_MS + number * 60_000)
     size = log.file_size
-    log.hold("slow", LogOffset(size + 7))
+    log.protect_files("slow", LogOffset(size + 7))
     last = max((stores.root / "commitlog").iterdir())
     late_ms = int(last.stat().st_mtime * 1000) + 100 * 3_600_000
     pieces = log.view(LogOffset(10), size)
@@ -285,7 +285,7 @@ def test_a_reader_keeps_files_that_age_would_take(stores: Any, records: Any) -> 
     assert b"".join(pieces) == data[10 : 10 + size], "a view holds the mapping"
     with pytest.raises(StoreError, match="the log has"):
         log.view(LogOffset(size - 1), 5)
-    log.release("slow")
+    log.unprotect_files("slow")
     while delete_expired(store, late_ms):
         pass
     assert log.min > size
@@ -298,7 +298,7 @@ def test_default_ha_knows_neither_epochs_nor_confirm(
 ) -> None:
     data, _epochs = records()
     store = stores.open()
-    log = store.replicated(NOW_MS, plain=True)
+    log = store.as_replicated(NOW_MS, plain=True)
     log.append(ZERO, data[:-5], NOW_MS)
     log.confirm_to(log.end, NOW_MS)
     assert len(read_bodies(store, queue_id=0)) == 13
@@ -338,12 +338,12 @@ def test_refused_operations(stores: Any, records: Any) -> None:
     log.to_master(3, NOW_MS)
     for call in (
         lambda: log.append(log.end, b"x", NOW_MS),
-        lambda: log.truncate(ZERO, NOW_MS),
-        lambda: log.restart(NOW_MS),
+        lambda: log.truncate_log(ZERO, NOW_MS),
+        lambda: log.restart_log(NOW_MS),
     ):
         with pytest.raises(StoreError, match="master"):
             call()
     log.to_replica(NOW_MS)
-    log.restart(NOW_MS)
+    log.restart_log(NOW_MS)
     with pytest.raises(StoreError, match="is not where a file"):
         log.append(LogOffset(77), b"x", NOW_MS)

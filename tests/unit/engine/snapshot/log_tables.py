@@ -93,7 +93,7 @@ def log_file(root: Path, number: int) -> Path:
 
 def offsets_of(stores: Any) -> list[int]:
     table = LogTable.open(str(stores.root))
-    return [row["log_offset"] for row in rows_of(table.split(confirmed=False))]
+    return [row["log_offset"] for row in rows_of(table.split_ranges(confirmed=False))]
 
 
 def change(path: Path, position: int, data: bytes) -> None:

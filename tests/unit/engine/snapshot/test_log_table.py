@@ -38,7 +38,7 @@ def test_a_live_store_is_read_and_left_as_it_is(store: Store, put: Any, stores: 
     table = LogTable.open(str(stores.root))
     assert (table.min, table.end, table.confirmed_end) == (0, *[store.max_log_offset] * 2)
     assert not table.is_replicated and table.epoch_at(0) is None
-    found = rows_of(table.split())
+    found = rows_of(table.split_ranges())
     assert snapshot(stores.root) == before
     wanted = []
     for row in found:
@@ -47,9 +47,9 @@ def test_a_live_store_is_read_and_left_as_it_is(store: Store, put: Any, stores: 
         wanted.append(expected(one))
     assert found == wanted and number_of(found) == list(range(COUNT))
     fill(store, put, range(COUNT, 2 * COUNT))
-    assert rows_of(table.split()) == found, "later records are not part of it"
+    assert rows_of(table.split_ranges()) == found, "later records are not part of it"
     again = LogTable.open(str(stores.root))
-    assert number_of(rows_of(again.split())) == list(range(2 * COUNT))
+    assert number_of(rows_of(again.split_ranges())) == list(range(2 * COUNT))
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
@@ -60,18 +60,18 @@ def test_a_store_at_rest(store: Store, stores: Any, how: str) -> None:
     else:
         stores.kill(store)
     table = LogTable.open(str(stores.root) + "/")
-    assert table.end == end and len(rows_of(table.split())) == COUNT
+    assert table.end == end and len(rows_of(table.split_ranges())) == COUNT
 
 
 def test_folders_and_files_are_tables_too(store: Store, stores: Any, tmp_path: Path) -> None:
     folder = stores.root / "commitlog"
-    assert len(rows_of(LogTable.open(str(folder)).split())) == COUNT
+    assert len(rows_of(LogTable.open(str(folder)).split_ranges())) == COUNT
     parts = [LogTable.open(str(path)) for path in sorted(folder.iterdir())]
-    assert sum(len(rows_of(table.split())) for table in parts) == COUNT
+    assert sum(len(rows_of(table.split_ranges())) for table in parts) == COUNT
     renamed = tmp_path / "copy.log"
     renamed.write_bytes(log_file(stores.root, 1).read_bytes())
     table = LogTable.open(str(renamed))
-    assert rows_of(table.split())[0]["log_offset"] == table.min == FILE_SIZE
+    assert rows_of(table.split_ranges())[0]["log_offset"] == table.min == FILE_SIZE
     beyond = tmp_path / ("9" * 20)
     beyond.write_bytes(renamed.read_bytes())
     with pytest.raises(StoreError, match="is no file of a log"):
@@ -85,7 +85,7 @@ def test_folders_and_files_are_tables_too(store: Store, stores: Any, tmp_path: P
             LogTable.open(str(other))
     blank = tmp_path / f"{0:020d}"
     blank.write_bytes(bytes(FILE_SIZE))
-    assert LogTable.open(str(blank)).split() == [], "made ahead"
+    assert LogTable.open(str(blank)).split_ranges() == [], "made ahead"
     queue = stores.root / "consumequeue" / "T1" / "1"
     for place in (queue, *queue.iterdir()):
         with pytest.raises(StoreError, match="is no file of a log: no record begins it"):
@@ -102,7 +102,7 @@ def test_folders_and_files_are_tables_too(store: Store, stores: Any, tmp_path: P
 def test_a_store_without_messages_has_no_rows(stores: Any) -> None:
     stores.open().close(NOW_MS)
     table = LogTable.open(str(stores.root))
-    assert table.segments == () and table.split() == [] and table.min == table.end == 0
+    assert table.segments == () and table.split_ranges() == [] and table.min == table.end == 0
 
 
 @pytest.mark.parametrize("torn", ["body", "properties", "head"])
@@ -113,7 +113,7 @@ def test_a_record_that_is_being_written_is_left_out(store: Store, stores: Any, t
     change(log_file(stores.root, last // FILE_SIZE), last % FILE_SIZE + start, bytes(size - start))
     table = LogTable.open(str(stores.root))
     assert table.end == last
-    assert number_of(rows_of(table.split())) == list(range(COUNT - 1))
+    assert number_of(rows_of(table.split_ranges())) == list(range(COUNT - 1))
 
 
 @pytest.mark.parametrize("range_bytes", [1, 500, 4000, 1 << 30])
@@ -124,10 +124,10 @@ def test_ranges_hold_every_record_once(
     opener = Steps(step) if step else None
     table = LogTable.open(str(stores.root), opener)
     assert table.end == store.max_log_offset
-    parts = pickle.loads(pickle.dumps(table.split(range_bytes)))
+    parts = pickle.loads(pickle.dumps(table.split_ranges(range_bytes)))
     if range_bytes < 4000:
         assert len(parts) > COUNT // 3
-    whole = rows_of(LogTable.open(str(stores.root)).split())
+    whole = rows_of(LogTable.open(str(stores.root)).split_ranges())
     assert rows_of(parts, opener=opener) == whole
     small = ScanQuery(batch_rows=7, batch_bytes=100)
     assert rows_of(parts, small, opener=opener) == whole
@@ -138,8 +138,8 @@ def test_little_is_read_to_split(store: Store, stores: Any, put: Any) -> None:
     opener = Steps(100)
     table = LogTable.open(str(stores.root), opener)
     opener.opened.clear()
-    assert table.split(FILE_SIZE) and not opener.opened, "files begin with records"
-    assert table.split(6000) and sum(file.read for file in opener.opened) > 0
+    assert table.split_ranges(FILE_SIZE) and not opener.opened, "files begin with records"
+    assert table.split_ranges(6000) and sum(file.read for file in opener.opened) > 0
 
 
 def test_a_clock_that_was_set_back_hides_no_record(store: Store, stores: Any) -> None:
@@ -154,31 +154,35 @@ def test_a_clock_that_was_set_back_hides_no_record(store: Store, stores: Any) ->
         ScanQuery(max_store_ms=NOW_MS - 3_600_000),
         ScanQuery(min_store_ms=NOW_MS + 8 * 3_600_000),
     )
-    assert number_of(rows_of(table.split(2000, early), early)) == [40]
-    assert number_of(rows_of(table.split(2000, late), late)) == [41]
-    assert table.split(1 << 20, replace(early, prune_by_time=True)) == [], "as it was asked for"
+    assert number_of(rows_of(table.split_ranges(2000, early), early)) == [40]
+    assert number_of(rows_of(table.split_ranges(2000, late), late)) == [41]
+    assert table.split_ranges(1 << 20, replace(early, prune_by_time=True)) == [], (
+        "as it was asked for"
+    )
 
 
 def test_ranges_that_exclude_themselves_are_not_planned(store: Store, stores: Any) -> None:
     table = LogTable.open(str(stores.root))
-    whole = rows_of(table.split())
+    whole = rows_of(table.split_ranges())
     late = NOW_MS + 95 * 60_000
     query = ScanQuery(min_store_ms=late, prune_by_time=True)
-    parts = table.split(2000, query)
-    assert 0 < len(parts) < len(table.split(2000)) / 2
+    parts = table.split_ranges(2000, query)
+    assert 0 < len(parts) < len(table.split_ranges(2000)) / 2
     assert number_of(rows_of(parts, query)) == list(range(95, COUNT))
     query = ScanQuery(max_store_ms=NOW_MS + 60_000, prune_by_time=True)
-    assert number_of(rows_of(table.split(2000, query), query)) == [0, 1]
+    assert number_of(rows_of(table.split_ranges(2000, query), query)) == [0, 1]
     low, high = whole[20]["log_offset"], whole[30]["log_offset"]
     query = ScanQuery(min_log_offset=low + 1, end_log_offset=high)
-    parts = table.split(2000, query)
+    parts = table.split_ranges(2000, query)
     assert all(part.base + part.end > low and part.log_offset < high for part in parts)
     assert number_of(rows_of(parts, query)) == list(range(21, 30))
     query = ScanQuery(
         topics=frozenset([b"T1"]), queue_ids=frozenset([1]), columns=("body", "topic")
     )
-    assert number_of(rows_of(table.split(), query)) == [n for n in range(COUNT) if n % 6 == 1]
-    assert rows_of(table.split(), ScanQuery(columns=())) == [{}] * COUNT
+    assert number_of(rows_of(table.split_ranges(), query)) == [
+        n for n in range(COUNT) if n % 6 == 1
+    ]
+    assert rows_of(table.split_ranges(), ScanQuery(columns=())) == [{}] * COUNT
 
 
 def test_a_stream_goes_on_where_it_was(store: Store, stores: Any) -> None:
@@ -186,18 +190,18 @@ def test_a_stream_goes_on_where_it_was(store: Store, stores: Any) -> None:
     at: int = table.min
     found = []
     while at < table.end:
-        until = table.boundary(at + 3000)
+        until = table.find_boundary(at + 3000)
         assert at < until <= table.end
-        found += rows_of(table.split(1000, start=at, end=until))
+        found += rows_of(table.split_ranges(1000, start=at, end=until))
         at = until
-    assert found == rows_of(table.split())
-    assert table.boundary(0) == 0 and table.boundary(table.end + 1) == table.end
-    assert table.split(start=table.end) == []
+    assert found == rows_of(table.split_ranges())
+    assert table.find_boundary(0) == 0 and table.find_boundary(table.end + 1) == table.end
+    assert table.split_ranges(start=table.end) == []
 
 
 def test_columns_are_those_of_a_wish(store: Store, stores: Any) -> None:
     assert ScanQuery().columns == COLUMNS
-    part = LogTable.open(str(stores.root)).split()[0]
+    part = LogTable.open(str(stores.root)).split_ranges()[0]
     with pytest.raises(ValueError, match="no column 'colour'"):
         next(decode(part, ScanQuery(columns=("colour",))))
     assert os.path.basename(part.path) == f"{0:020d}"

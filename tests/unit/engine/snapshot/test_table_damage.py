@@ -44,7 +44,7 @@ class TestDamage:
         table = LogTable.open(str(stores.root))
         found = []
         with pytest.raises(DamagedLog, match="the magic is neither") as caught:
-            for part in table.split():
+            for part in table.split_ranges():
                 for batch in decode(part, ScanQuery()):
                     found += rows(batch, ("body",))
         assert caught.value.damage.file == str(path)
@@ -61,7 +61,7 @@ class TestDamage:
         opener = Steps(step) if step else None
         table = LogTable.open(str(stores.root), opener)
         damages: list[Deviation] = []
-        found = rows_of(table.split(), damaged=damages.append, opener=opener)
+        found = rows_of(table.split_ranges(), damaged=damages.append, opener=opener)
         assert number_of(found) == [n for n in range(COUNT) if n != 40]
         assert [one.position for one in damages] == [at % FILE_SIZE]
 
@@ -69,14 +69,14 @@ class TestDamage:
         at = offsets_of(stores)[40]
         change(log_file(stores.root, at // FILE_SIZE), at % FILE_SIZE + 92, b"?")
         table = LogTable.open(str(stores.root))
-        assert len(rows_of(table.split())) == COUNT
+        assert len(rows_of(table.split_ranges())) == COUNT
         with pytest.raises(DamagedLog, match="the body does not have the stored CRC"):
-            rows_of(table.split(), ScanQuery(check_body=True))
+            rows_of(table.split_ranges(), ScanQuery(check_body=True))
         damages: list[Deviation] = []
-        found = rows_of(table.split(), ScanQuery(check_body=True), damaged=damages.append)
+        found = rows_of(table.split_ranges(), ScanQuery(check_body=True), damaged=damages.append)
         assert number_of(found) == [n for n in range(COUNT) if n != 40] and len(damages) == 1
         others = ScanQuery(check_body=True, topics=frozenset([b"T0", b"T2"]))
-        assert rows_of(table.split(), others), "bodies that are not wanted are not read"
+        assert rows_of(table.split_ranges(), others), "bodies that are not wanted are not read"
 
     def test_to_the_end_of_a_file(self, store: Store, stores: Any) -> None:
         second = [at for at in offsets_of(stores) if at // FILE_SIZE == 1]
@@ -89,7 +89,7 @@ class TestDamage:
         )
         table = LogTable.open(str(stores.root))
         damages: list[Deviation] = []
-        found = rows_of(table.split(), damaged=damages.append)
+        found = rows_of(table.split_ranges(), damaged=damages.append)
         assert len(found) == COUNT - len(second) + 2
         assert [one.reason for one in damages] == ["the space is empty (size and magic are 0)"]
 
@@ -104,7 +104,7 @@ class TestDamage:
             damages: list[Deviation] = []
             table = LogTable.open(str(stores.root), damaged=damages.append)
             assert table.end == store.max_log_offset and len(damages) == 1
-            assert len(rows_of(table.split(), damaged=damages.append)) == COUNT - 1
+            assert len(rows_of(table.split_ranges(), damaged=damages.append)) == COUNT - 1
 
     @pytest.mark.parametrize("is_known", [True, False], ids=["ours", "RocketMQ's"])
     def test_of_a_body_near_the_end_is_seen_if_asked_for(
@@ -118,11 +118,11 @@ class TestDamage:
         damages: list[Deviation] = []
         table = LogTable.open(str(stores.root), damaged=damages.append)
         assert table.end == store.max_log_offset
-        assert len(rows_of(table.split(), damaged=damages.append)) == COUNT and not damages
+        assert len(rows_of(table.split_ranges(), damaged=damages.append)) == COUNT and not damages
         with pytest.raises(DamagedLog, match="the body does not have the stored CRC"):
             LogTable.open(str(stores.root), check_body=True)
         table = LogTable.open(str(stores.root), damaged=damages.append, check_body=True)
-        found = rows_of(table.split(), ScanQuery(check_body=True), damaged=damages.append)
+        found = rows_of(table.split_ranges(), ScanQuery(check_body=True), damaged=damages.append)
         assert number_of(found) == [n for n in range(COUNT) if n not in (COUNT - 4, COUNT - 3)]
         assert {one.position for one in damages} == {first % FILE_SIZE, second % FILE_SIZE}
 
@@ -135,11 +135,11 @@ class TestDamage:
 
     def test_of_a_filler(self, store: Store, stores: Any) -> None:
         table = LogTable.open(str(stores.root))
-        first = [row for row in rows_of(table.split()) if row["log_offset"] < FILE_SIZE]
+        first = [row for row in rows_of(table.split_ranges()) if row["log_offset"] < FILE_SIZE]
         end = first[-1]["log_offset"] + first[-1]["size"]
         change(log_file(stores.root, 0), end, (77).to_bytes(4, "big"))
         with pytest.raises(DamagedLog, match="filler of 77 bytes where"):
-            rows_of(table.split())
+            rows_of(table.split_ranges())
 
     def test_of_a_file_that_is_missing(self, store: Store, stores: Any) -> None:
         assert len(LogTable.open(str(stores.root)).segments) >= 3
@@ -148,17 +148,19 @@ class TestDamage:
             LogTable.open(str(stores.root))
         damages: list[Deviation] = []
         table = LogTable.open(str(stores.root), damaged=damages.append)
-        assert len(damages) == 1 and 0 < len(rows_of(table.split())) < COUNT
+        assert len(damages) == 1 and 0 < len(rows_of(table.split_ranges())) < COUNT
 
     def test_of_the_beginning_of_a_file(self, store: Store, stores: Any) -> None:
         change(log_file(stores.root, 1), 4, b"????")
         table = LogTable.open(str(stores.root))
         query = ScanQuery(max_store_ms=NOW_MS - 3_600_000, prune_by_time=True)
         with pytest.raises(DamagedLog):
-            rows_of(table.split(1 << 20, ScanQuery()))
-        assert [part.base for part in table.split(1 << 20, query)] == [FILE_SIZE], "not left out"
+            rows_of(table.split_ranges(1 << 20, ScanQuery()))
+        assert [part.base for part in table.split_ranges(1 << 20, query)] == [FILE_SIZE], (
+            "not left out"
+        )
         damages: list[Deviation] = []
-        assert len(rows_of(table.split(), damaged=damages.append)) == COUNT - 1
+        assert len(rows_of(table.split_ranges(), damaged=damages.append)) == COUNT - 1
         assert [one.position for one in damages] == [0]
 
     def test_a_seeming_record_inside_a_body_is_found_out(self, stores: Any, put: Any) -> None:
@@ -171,11 +173,11 @@ class TestDamage:
         put(store, body=bytes(1500) + fake + bytes(800))
         fill(store, put, range(3, 9))
         table = LogTable.open(str(stores.root))
-        assert begin < table.boundary(inner_at - 5) == inner_at, "it does look like one"
-        parts = table.split(inner_at - 2)
+        assert begin < table.find_boundary(inner_at - 5) == inner_at, "it does look like one"
+        parts = table.split_ranges(inner_at - 2)
         with pytest.raises(DamagedLog, match="reaches beyond the end of its range"):
             rows_of(parts)
-        assert len(rows_of(table.split())) == 10
+        assert len(rows_of(table.split_ranges())) == 10
 
 
 def forged(log_offset: int, body: bytes) -> bytes:
@@ -208,7 +210,7 @@ class TestFilesThatGo:
 
     def test_between_the_look_and_the_read(self, store: Store, stores: Any) -> None:
         table = LogTable.open(str(stores.root))
-        parts = table.split()
+        parts = table.split_ranges()
         log_file(stores.root, 0).unlink()
         with pytest.raises(SegmentGone, match="is gone: it was removed"):
             rows_of(parts)
@@ -216,7 +218,7 @@ class TestFilesThatGo:
         again = LogTable.open(str(stores.root))
         assert again.min == FILE_SIZE
         with pytest.raises(SegmentGone, match=f"begins at {FILE_SIZE} now: 0 was removed"):
-            again.split(start=0)
+            again.split_ranges(start=0)
 
     @pytest.mark.parametrize("missed", [0, 1])
     def test_while_their_folder_is_listed(self, store: Store, stores: Any, missed: int) -> None:
@@ -243,7 +245,7 @@ class TestFilesThatGo:
         assert len(table.segments) >= 2 + missed
 
     def test_while_it_is_read(self, store: Store, stores: Any) -> None:
-        part = LogTable.open(str(stores.root)).split()[0]
+        part = LogTable.open(str(stores.root)).split_ranges()[0]
         reading: Iterator[Any] = decode(part, ScanQuery(batch_rows=5))
         found = rows(next(reading), ("body",))
         log_file(stores.root, 0).unlink()

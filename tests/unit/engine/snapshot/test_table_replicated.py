@@ -37,7 +37,7 @@ class TestReplicated:
         """A master's store, confirmed up to its thirtieth message, with which the next epoch
         begins."""
         store: Store = stores.open()
-        leader = store.replicated(NOW_MS)
+        leader = store.as_replicated(NOW_MS)
         leader.to_master(3, NOW_MS)
         fill(store, put, range(30))
         middle = leader.end
@@ -51,10 +51,10 @@ class TestReplicated:
         store.close(NOW_MS)
         table = LogTable.open(str(stores.root))
         assert table.is_replicated and (table.confirmed_end, table.end) == (middle, end)
-        found = rows_of(table.split(1000))
+        found = rows_of(table.split_ranges(1000))
         assert number_of(found) == list(range(30))
         assert all(row["confirmed"] and row["epoch"] == 3 for row in found)
-        every = rows_of(table.split(1000, confirmed=False))
+        every = rows_of(table.split_ranges(1000, confirmed=False))
         assert [row["confirmed"] for row in every] == [n < 30 for n in range(COUNT)]
 
     def test_it_knows_the_writer_of_each_range(self, master: Any, stores: Any) -> None:
@@ -65,13 +65,13 @@ class TestReplicated:
         table = LogTable.open(str(stores.root))
         assert table.epoch_at(399) == 5 and table.epoch_at(middle) == 12
         for range_bytes in (100, 1 << 20):
-            found = rows_of(table.split(range_bytes, confirmed=False))
+            found = rows_of(table.split_ranges(range_bytes, confirmed=False))
             assert [row["epoch"] for row in found] == [
                 table.epoch_at(row["log_offset"]) for row in found
             ]
         assert {row["epoch"] for row in found} == {5, 9, 12}
         (stores.root / EPOCH_FILE).write_bytes(b"1\n0\n9-400\n")
-        found = rows_of(LogTable.open(str(stores.root)).split())
+        found = rows_of(LogTable.open(str(stores.root)).split_ranges())
         assert [row["epoch"] for row in found] == [
             None if row["log_offset"] < 400 else 9 for row in found
         ]
@@ -107,12 +107,12 @@ class TestReplicated:
         self, master: Any, stores: Any, tmp_path: Path
     ) -> None:
         store, _middle = master
-        leader = store.replicated(NOW_MS)
+        leader = store.as_replicated(NOW_MS)
         last = [row["log_offset"] for row in self.every(str(stores.root))][-1]
         other = type(stores)(tmp_path / "replica")
         other.config = replace(stores.config, root=str(tmp_path / "replica"))
         follower_store = other.open()
-        follower = follower_store.replicated(NOW_MS)
+        follower = follower_store.as_replicated(NOW_MS)
         record_epochs(follower, leader.epochs)
         at = 0
         while at < leader.end - 5:
@@ -129,7 +129,7 @@ class TestReplicated:
 
     @staticmethod
     def every(root: str) -> list[Row]:
-        return rows_of(LogTable.open(root).split(confirmed=False))
+        return rows_of(LogTable.open(root).split_ranges(confirmed=False))
 
 
 def replace_marks(saved: checkpoints.Checkpoint, confirm: int) -> checkpoints.Checkpoint:

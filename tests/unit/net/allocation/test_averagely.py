@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbopump.net.allocation.shares import sharing_of, sorted_queues
-from turbopump.net.allocation.strategies import averagely
-from turbopump.net.client.rebalance import changes
+from turbopump.net.allocation.strategies import allocate_averagely
+from turbopump.net.client.rebalance import queue_changes
 from turbopump.net.wire.queues import MessageQueue
 
 
@@ -18,7 +18,7 @@ def queues(count: int, broker_name: str = "broker-a") -> list[MessageQueue]:
 def share_of(
     who: str, members: Iterable[str], queues: Iterable[MessageQueue]
 ) -> list[MessageQueue]:
-    return averagely(sharing_of(members, queues)).get(who, [])
+    return allocate_averagely(sharing_of(members, queues)).get(who, [])
 
 
 def ids(share: list[MessageQueue]) -> list[int]:
@@ -58,7 +58,7 @@ def test_order_of_names_is_that_of_java() -> None:
 
 
 def test_changes_name_removed_and_added_queues() -> None:
-    gone, new = changes(set(queues(3)), queues(5)[2:])
+    gone, new = queue_changes(set(queues(3)), queues(5)[2:])
     assert ids(gone) == [0, 1]
     assert ids(new) == [3, 4]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbopump.net.allocation.pop_shares import ANY_QUEUE, pop_share
-from turbopump.net.allocation.ring import _hash
+from turbopump.net.allocation.ring import _hash_key
 from turbopump.net.allocation.shares import (
     AllocationError,
     MachineRooms,
@@ -20,8 +20,8 @@ from turbopump.net.allocation.strategies import (
     NEARBY,
     STICKY,
     STRATEGIES,
-    allocate,
-    averagely,
+    allocate_averagely,
+    allocate_by_name,
     is_strategy,
 )
 from turbopump.net.wire.queues import MessageQueue
@@ -56,12 +56,12 @@ def ids(shares: Shares) -> list[list[int]]:
 )
 def test_results_of_rocketmq(name, group, shares) -> None:
     count, members = group
-    assert ids(allocate(name, sharing_of(clients(members), queues(count)))) == shares
+    assert ids(allocate_by_name(name, sharing_of(clients(members), queues(count)))) == shares
 
 
 def test_the_ring_is_that_of_rocketmq_when_a_member_has_left() -> None:
-    assert _hash("CID-0-0") == 1900518137
-    shares = allocate("CONSISTENT_HASH", sharing_of(["CID-0", "CID-2"], queues(8)))
+    assert _hash_key("CID-0-0") == 1900518137
+    shares = allocate_by_name("CONSISTENT_HASH", sharing_of(["CID-0", "CID-2"], queues(8)))
     assert ids(shares) == [[0, 1, 2, 4, 6], [3, 5, 7]]
 
 
@@ -73,14 +73,14 @@ def test_machine_room_takes_brokers_of_named_rooms_alone() -> None:
         *queues(4, "far@b"),
         *queues(2, "h@z@a"),
     ]
-    shares = allocate("MACHINE_ROOM", sharing_of(clients(4), given_queues, rooms=rooms))
+    shares = allocate_by_name("MACHINE_ROOM", sharing_of(clients(4), given_queues, rooms=rooms))
     assert ids(shares) == [[0, 1, 8], [2, 3, 9], [4, 5], [6, 7]]
     assert {queue.broker_name for share in shares.values() for queue in share} == {"hz@a"}
 
 
 def test_nearby_stays_in_the_room_and_shares_rooms_without_members() -> None:
     given_queues = [*queues(4, "hz@a"), *queues(2, "sh@b"), *queues(4, "gz@c")]
-    shares = allocate(NEARBY, sharing_of(clients(4), given_queues, rooms=IDC))
+    shares = allocate_by_name(NEARBY, sharing_of(clients(4), given_queues, rooms=IDC))
     found = [[(q.broker_name[:2], q.queue_id) for q in share] for share in shares.values()]
     assert found == [
         [("gz", 0), ("hz", 0), ("hz", 1)],
@@ -88,15 +88,17 @@ def test_nearby_stays_in_the_room_and_shares_rooms_without_members() -> None:
         [("gz", 2), ("sh", 0)],
         [("gz", 3), ("sh", 1)],
     ]
-    circle = allocate(f"{NEARBY}-AVG_BY_CIRCLE", sharing_of(clients(4), given_queues, rooms=IDC))
+    circle = allocate_by_name(
+        f"{NEARBY}-AVG_BY_CIRCLE", sharing_of(clients(4), given_queues, rooms=IDC)
+    )
     assert [queue.queue_id for queue in circle["CID-0"]] == [0, 0, 2]
 
 
 def test_nearby_names_strategies_without_room() -> None:
     with pytest.raises(AllocationError, match="consumer stranger is not known"):
-        allocate(NEARBY, sharing_of(["stranger"], queues(1, "hz@a"), rooms=IDC))
+        allocate_by_name(NEARBY, sharing_of(["stranger"], queues(1, "hz@a"), rooms=IDC))
     with pytest.raises(AllocationError, match="broker broker-a is not known"):
-        allocate(NEARBY, sharing_of(["CID-0"], queues(1), rooms=IDC))
+        allocate_by_name(NEARBY, sharing_of(["CID-0"], queues(1), rooms=IDC))
 
 
 def test_the_longest_prefix_names_the_room() -> None:
@@ -111,12 +113,15 @@ def test_the_longest_prefix_names_the_room() -> None:
 
 def test_config_equals_the_users_values() -> None:
     fixed = {"CID-0": queues(2), "gone": queues(1)}
-    assert ids(allocate("CONFIG", sharing_of(clients(2), queues(8), fixed=fixed))) == [[0, 1], []]
+    assert ids(allocate_by_name("CONFIG", sharing_of(clients(2), queues(8), fixed=fixed))) == [
+        [0, 1],
+        [],
+    ]
 
 
 def test_a_strategy_that_does_not_exist() -> None:
     with pytest.raises(AllocationError, match="no strategy NONE: AVG, "):
-        allocate("NONE", sharing_of(clients(2), queues(8)))
+        allocate_by_name("NONE", sharing_of(clients(2), queues(8)))
     assert [is_strategy(one) for one in ("AVG", NEARBY, f"{NEARBY}-AVG", f"{NEARBY}-X", "")] == [
         True,
         True,
@@ -155,20 +160,20 @@ def test_each_queue_has_one_consumer_whichever_node_computes_it(found) -> None:
         reversed(group.members), reversed(group.queues), group.previous, rooms=group.rooms
     )
     for name in (*STRATEGIES.keys() - {"CONFIG", "MACHINE_ROOM"}, NEARBY, f"{NEARBY}-{STICKY}"):
-        shares = allocate(name, group)
+        shares = allocate_by_name(name, group)
         assert tuple(shares) == group.members
         given_out = [queue for share in shares.values() for queue in share]
         assert sorted(given_out) == (list(group.queues) if group.members else []), name
-        assert allocate(name, again) == shares, name
+        assert allocate_by_name(name, again) == shares, name
 
 
 @given(GROUPS)
 def test_sticky_is_balanced_and_stays_when_nothing_changed(found) -> None:
     group = drawn(found)
-    shares = allocate(STICKY, group)
+    shares = allocate_by_name(STICKY, group)
     sizes = [len(share) for share in shares.values()]
     assert not sizes or max(sizes) - min(sizes) <= 1
-    assert allocate(STICKY, sharing_of(group.members, group.queues, shares)) == shares
+    assert allocate_by_name(STICKY, sharing_of(group.members, group.queues, shares)) == shares
 
 
 @given(data=st.data(), members=st.integers(1, 4), count=st.integers(0, 6))
@@ -189,7 +194,7 @@ def test_sticky_moves_no_more_than_the_best_balanced_allocation(data, members, c
         for chosen in itertools.product(names, repeat=count)
         if max(map(chosen.count, names)) - min(map(chosen.count, names)) <= 1
     )
-    shares = allocate(STICKY, sharing_of(names, places, previous))
+    shares = allocate_by_name(STICKY, sharing_of(names, places, previous))
     owner_of = {queue: name for name, share in shares.items() for queue in share}
     moved = sum(
         one in names and one != owner_of[queue] for one, queue in zip(had, places, strict=True)
@@ -202,14 +207,14 @@ def numbers(shares: Shares) -> dict[str, list[int]]:
 
 
 def test_the_vectors_of_the_proposal() -> None:
-    first = allocate(STICKY, sharing_of(["C0", "C1", "C2"], queues(8)))
+    first = allocate_by_name(STICKY, sharing_of(["C0", "C1", "C2"], queues(8)))
     assert numbers(first) == {"C0": [1, 4, 7], "C1": [2, 5, 8], "C2": [3, 6]}
-    left = allocate(STICKY, sharing_of(["C0", "C2"], queues(8), first))
+    left = allocate_by_name(STICKY, sharing_of(["C0", "C2"], queues(8), first))
     assert numbers(left) == {"C0": [1, 4, 5, 7], "C2": [2, 3, 6, 8]}
-    joined = allocate(STICKY, sharing_of(["C0", "C2", "C3"], queues(8), left))
+    joined = allocate_by_name(STICKY, sharing_of(["C0", "C2", "C3"], queues(8), left))
     assert numbers(joined) == {"C0": [1, 4, 5], "C2": [2, 3, 6], "C3": [7, 8]}
-    twelve = allocate(STICKY, sharing_of(["C1", "C2", "C3"], queues(12)))
-    fewer = allocate(STICKY, sharing_of(["C2", "C3"], queues(12), twelve))
+    twelve = allocate_by_name(STICKY, sharing_of(["C1", "C2", "C3"], queues(12)))
+    fewer = allocate_by_name(STICKY, sharing_of(["C2", "C3"], queues(12), twelve))
     assert numbers(fewer) == {"C2": [1, 2, 5, 7, 8, 11], "C3": [3, 4, 6, 9, 10, 12]}
 
 
@@ -218,7 +223,7 @@ def test_the_vectors_of_the_proposal() -> None:
 @pytest.mark.parametrize("share_number", [-1, 0, 1, 2, 7])
 def test_sizes_of_pop_shares(count, members, share_number) -> None:
     group = sharing_of(clients(members), queues(count))
-    shares = averagely(group)
+    shares = allocate_averagely(group)
     for client in group.members:
         found = pop_share(group, shares, client, share_number)
         if share_number <= 0 or share_number >= members - 1:

@@ -18,13 +18,13 @@ from turbopump.net.client.shared_client import SharedClient
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingError
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import as_object, dump, load_object
+from turbopump.net.wire.bodies import as_object, encode_json, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Body, Command, new_response
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.heartbeat import HeartbeatData
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from turbopump.pyx import record
@@ -33,7 +33,7 @@ from turbopump.pyx.region import Region
 T = TypeVar("T")
 NAME_SERVER, OTHER_NAME_SERVER = "127.0.0.1:9876", "127.0.0.1:9877"
 START_MS = 1_700_000_000_000
-HOST = pack("127.0.0.1:10911")
+HOST = pack_host("127.0.0.1:10911")
 TOPIC = "T"
 TURNS_MAX = 100_000
 """Maximum number of the loop's turns in a test, which needs hundreds or thousands: virtual time
@@ -138,7 +138,7 @@ class ScriptedBroker:
             case RequestCode.UNREGISTER_CLIENT:
                 self.members = [one for one in self.members if one != fields["clientID"]]
             case RequestCode.GET_CONSUMER_LIST_BY_GROUP:
-                done.body = dump({"consumerIdList": self.members})
+                done.body = encode_json({"consumerIdList": self.members})
             case RequestCode.SEND_MESSAGE_V2:
                 at = (fields["b"], int(fields["e"]))
                 assert isinstance(request.body, bytes)
@@ -189,7 +189,7 @@ class ScriptedBroker:
                     del self.locks[key]
             elif self.locks.setdefault(key, client_id) == client_id:
                 granted.append(queue.to_json())
-        return dump({"lockOKMQSet": granted})
+        return encode_json({"lockOKMQSet": granted})
 
     async def _pull(self, request: Command) -> Command:
         fields, key = request.fields, self._key(request.fields)
@@ -369,7 +369,7 @@ class ScriptedCluster:
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             return new_response(request, ResponseCode.SUCCESS, body=self._cluster_info().encode())
         if request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
-            body = dump({"topicList": list(self.routes)})
+            body = encode_json({"topicList": list(self.routes)})
             return new_response(request, ResponseCode.SUCCESS, body=body)
         if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return new_response(request, ResponseCode.SUCCESS)

@@ -171,7 +171,7 @@ def test_no_route_leaves_the_one_that_is_known(one: ScriptedCluster) -> None:
             del one.routes[TOPIC]
             await asyncio.sleep(1)
             assert await client.refresh(TOPIC) == known
-            assert client.brokers.master("a") is not None
+            assert client.brokers.master_address("a") is not None
 
     play(story())
 
@@ -199,7 +199,7 @@ def test_addresses_go_with_the_routes_that_had_them(one: ScriptedCluster) -> Non
             one.add("b")
             one.routes[TOPIC] = one.route(1, "b")
             await asyncio.sleep(30.5)
-            assert (client.brokers.master("a"), client.brokers.master("b")) == (
+            assert (client.brokers.master_address("a"), client.brokers.master_address("b")) == (
                 *(None, one.named("b").address),
             )
 

@@ -39,10 +39,10 @@ class Part(ClientLifetime):
     async def _open(self) -> None:
         await self._open_it()
 
-    async def _shut(self) -> None:
+    async def _close_parts(self) -> None:
         await self._shut_it()
 
-    def _forget(self) -> None:
+    def _mark_closed(self) -> None:
         raise AssertionError("no loop ends")
 
 

@@ -20,11 +20,11 @@ def begins_first() -> QueueSelector:
 
 def test_round_robin_visits_every_queue() -> None:
     selector = begins_first()
-    assert [selector.choose(QUEUES, (), 0) for _ in range(8)] == QUEUES * 2
+    assert [selector.choose_queue(QUEUES, (), 0) for _ in range(8)] == QUEUES * 2
 
 
 def test_producers_of_one_message_each_use_every_queue() -> None:
-    first = {QueueSelector(Random(seed)).choose(QUEUES, (), 0) for seed in range(50)}
+    first = {QueueSelector(Random(seed)).choose_queue(QUEUES, (), 0) for seed in range(50)}
     assert first == set(QUEUES)
 
 
@@ -33,7 +33,7 @@ def test_a_seed_repeats_the_beginning_and_each_topic_has_its_own() -> None:
 
     def begins() -> list[int]:
         selector = QueueSelector(Random(7))
-        return [selector.choose(queues, (), 0).queue_id for queues in topics]
+        return [selector.choose_queue(queues, (), 0).queue_id for queues in topics]
 
     assert begins() == begins()
     assert len(set(begins())) > 2
@@ -42,33 +42,33 @@ def test_a_seed_repeats_the_beginning_and_each_topic_has_its_own() -> None:
 def test_topics_are_counted_apart() -> None:
     selector = begins_first()
     other = [MessageQueue("U", "a", at) for at in range(2)]
-    assert selector.choose(QUEUES, (), 0) is QUEUES[0]
-    assert selector.choose(other, (), 0) is other[0]
-    assert selector.choose(QUEUES, (), 0) is QUEUES[1]
+    assert selector.choose_queue(QUEUES, (), 0) is QUEUES[0]
+    assert selector.choose_queue(other, (), 0) is other[0]
+    assert selector.choose_queue(QUEUES, (), 0) is QUEUES[1]
 
 
 def test_broker_tried_already_is_left_out_while_there_is_another() -> None:
     selector = begins_first()
-    names = [selector.choose(QUEUES, {"a"}, 0).broker_name for _ in range(4)]
+    names = [selector.choose_queue(QUEUES, {"a"}, 0).broker_name for _ in range(4)]
     assert names == ["b"] * 4
-    assert selector.choose(QUEUES, {"a", "b"}, 0).broker_name in ("a", "b")
+    assert selector.choose_queue(QUEUES, {"a", "b"}, 0).broker_name in ("a", "b")
 
 
 def test_broker_that_failed_is_avoided_for_a_while() -> None:
     selector = begins_first()
-    selector.failed("b", 1000)
-    names = {selector.choose(QUEUES, (), 1001).broker_name for _ in range(4)}
+    selector.note_failure("b", 1000)
+    names = {selector.choose_queue(QUEUES, (), 1001).broker_name for _ in range(4)}
     assert names == {"a"}
-    assert selector.choose(QUEUES, {"a"}, 1001).broker_name == "b"
-    names = {selector.choose(QUEUES, (), 1000 + AVOID_MS).broker_name for _ in range(4)}
+    assert selector.choose_queue(QUEUES, {"a"}, 1001).broker_name == "b"
+    names = {selector.choose_queue(QUEUES, (), 1000 + AVOID_MS).broker_name for _ in range(4)}
     assert names == {"a", "b"}
 
 
 def test_success_ends_the_avoidance() -> None:
     selector = begins_first()
-    selector.failed("b", 1000)
-    selector.succeeded("b")
-    assert {selector.choose(QUEUES, (), 1001).broker_name for _ in range(4)} == {"a", "b"}
+    selector.note_failure("b", 1000)
+    selector.note_success("b")
+    assert {selector.choose_queue(QUEUES, (), 1001).broker_name for _ in range(4)} == {"a", "b"}
 
 
 def test_key_goes_where_java_sends_it() -> None:

@@ -15,7 +15,7 @@ from turbopump.net.wire.queues import MessageQueue
 
 def process(queue_id: int, count: int) -> ProcessQueue:
     queue = ProcessQueue(MessageQueue("T", "a", queue_id), QueueOffset(0), Totals())
-    queue.put([received(at) for at in range(count)], QueueOffset(count))
+    queue.add_messages([received(at) for at in range(count)], QueueOffset(count))
     return queue
 
 
@@ -23,29 +23,29 @@ def test_queues_take_turns() -> None:
     ready = ReadyQueues()
     first, second = process(0, 3), process(1, 1)
     for queue in (first, second, first):
-        ready.offer(queue)
+        ready.add_queue(queue)
     turns = []
-    while (item := ready.next(0)) is not None:
+    while (item := ready.take_message(0)) is not None:
         turns.append((item[0].queue.queue_id, item[1].queue_offset))
     assert turns == [(0, 0), (1, 0), (0, 1), (0, 2)]
     assert not ready
-    first.put([received(3)], QueueOffset(4))
-    assert ready.next(0) is None
-    ready.offer(first)
-    assert ready.next(0) is not None
+    first.add_messages([received(3)], QueueOffset(4))
+    assert ready.take_message(0) is None
+    ready.add_queue(first)
+    assert ready.take_message(0) is not None
 
 
 def test_rates_cover_the_last_minute() -> None:
     rates = TopicRates()
     for now_ms in range(0, 20_000, 100):
-        rates.handled("T", now_ms % 1000 != 0, 5, now_ms)
-    rates.pulled("T", 32, 10, 19_000)
+        rates.count_handled("T", now_ms % 1000 != 0, 5, now_ms)
+    rates.count_pulled("T", 32, 10, 19_000)
     read = rates.read("T", 20_000)
     assert (read.ok_tps, read.failed_tps, read.failed_count) == (9.0, 1.0, 20)
     assert (read.handling_ms, read.pulling_ms, read.pull_tps) == (5.0, 10.0, 1.6)
     assert rates.read("T", 100_000) == Rates()
     assert rates.read("U", 0) == Rates()
-    rates.forget("T")
+    rates.forget_topic("T")
     assert rates.read("T", 20_000) == Rates()
 
 

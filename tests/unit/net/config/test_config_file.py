@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.net.config.config_file import write_back
+from turbopump.net.config.config_file import save_changes
 from turbopump.net.wire.java_properties import Property
 
 BEFORE = "# mine\na=1\nb=2\n"
@@ -27,10 +27,10 @@ class Fragile(RealFiles):
 
 def test_changed_lines_are_replaced_and_the_others_stay(tmp_path: Path) -> None:
     path = tmp_path / "new" / "node.conf"
-    write_back(RealFiles(), str(path), [Property("a", "1")])
+    save_changes(RealFiles(), str(path), [Property("a", "1")])
     assert path.read_text() == "a=1\n"
     path.write_text(BEFORE)
-    write_back(RealFiles(), str(path), [Property("b", "3")])
+    save_changes(RealFiles(), str(path), [Property("b", "3")])
     assert path.read_text() == "# mine\na=1\nb=3\n"
     assert path.with_name("node.conf.bak").read_text() == BEFORE
 
@@ -42,5 +42,5 @@ def test_there_is_a_whole_file_of_its_name_whenever_the_process_dies(
     path = tmp_path / "node.conf"
     path.write_text(BEFORE)
     with pytest.raises(KeyboardInterrupt):
-        write_back(Fragile(left), str(path), [Property("b", "3")])
+        save_changes(Fragile(left), str(path), [Property("b", "3")])
     assert path.read_text() == BEFORE

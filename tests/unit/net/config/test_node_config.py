@@ -40,7 +40,7 @@ class Made(NodeConfig):
     def called(self) -> str:
         return self.name or ("n" if self.loud else "")
 
-    def check(self, before: NodeConfig) -> list[str]:
+    def check_change(self, before: NodeConfig) -> list[str]:
         if self.port == 7 and self.loud:
             raise ConfigError("port 7 is quiet")
         return ["loud is hardly meant"] if self.loud else []
@@ -48,15 +48,17 @@ class Made(NodeConfig):
 
 def test_values_of_the_node_and_of_its_parts() -> None:
     config = Made()
-    assert config.update(parse_properties("port=81\nhigh=5\nisLoud=TRUE\nthreads=9\nx=1\n")) == [
+    assert config.update_keys(
+        parse_properties("port=81\nhigh=5\nisLoud=TRUE\nthreads=9\nx=1\n")
+    ) == [
         "unknown key x ignored (line 5)",
         "known, but without effect here: threads=9 (line 4)",
         "loud is hardly meant",
     ]
     assert (config.port, config.part, config.loud) == (81, Part(1, 5), True)
     shown = {"port": "81", "low": "1", "high": "5", "loud": "true", "name": "n", "threads": "9"}
-    assert config.values() == shown | {"acl": "false"}
-    assert "name" not in Made().values()
+    assert config.values_as_text() == shown | {"acl": "false"}
+    assert "name" not in Made().values_as_text()
 
 
 @pytest.mark.parametrize(
@@ -71,14 +73,14 @@ def test_values_of_the_node_and_of_its_parts() -> None:
 def test_a_bad_value_changes_nothing(text: str, message: str) -> None:
     config = Made()
     with pytest.raises(ConfigError) as raised:
-        config.update(parse_properties(text))
+        config.update_keys(parse_properties(text))
     assert message in str(raised.value)
     assert config == Made()
 
 
 def test_two_values_of_a_part_may_be_wrong_one_by_one() -> None:
     config = Made()
-    config.update(parse_properties("low=20\nhigh=30"))
+    config.update_keys(parse_properties("low=20\nhigh=30"))
     assert config.part == Part(20, 30)
 
 

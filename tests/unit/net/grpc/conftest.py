@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from tests.wire.h2_frames import BEGIN
 
-from turbopump.net.grpc.call import GrpcCall, unary
+from turbopump.net.grpc.call import GrpcCall, unary_method
 from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.hub import GrpcHub
 from turbopump.net.grpc.options import GrpcOptions
@@ -110,9 +110,9 @@ class Bench:
         self.kept: list[GrpcCall] = []
         self.over: list[int] = []
         methods = {
-            "/S/Echo": unary(lambda call, message: call.answer(message)),
-            "/S/Keep": unary(self._keep),
-            "/S/Large": unary(lambda call, message: call.answer(bytes(int(message)))),
+            "/S/Echo": unary_method(lambda call, message: call.answer_with(message)),
+            "/S/Keep": unary_method(self._keep),
+            "/S/Large": unary_method(lambda call, message: call.answer_with(bytes(int(message)))),
         }
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.hub = GrpcHub(methods, GrpcOptions(**changes), loop)

@@ -50,4 +50,4 @@ class Scripted(GrpcChannel):
 
     def ask(self, timeout_ms: int = 60_000) -> "asyncio.Task[list[bytes]]":
         """Begin a call; its request is sent at the end of the loop's turn."""
-        return asyncio.create_task(self.call("/S/M", b"request", [], timeout_ms))
+        return asyncio.create_task(self.call_unary("/S/M", b"request", [], timeout_ms))

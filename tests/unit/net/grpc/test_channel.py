@@ -9,10 +9,10 @@ from tests.unit.net.grpc.conftest import Bench, Wire, hear
 
 from turbopump.net.grpc import channel
 from turbopump.net.grpc.answers import decode_grpc_message
-from turbopump.net.grpc.call import unary
+from turbopump.net.grpc.call import unary_method
 from turbopump.net.grpc.channel import GrpcChannel
 from turbopump.net.grpc.connection import GrpcConnection
-from turbopump.net.grpc.status import HEAD, GrpcCode, GrpcError, quoted
+from turbopump.net.grpc.status import HEAD, GrpcCode, GrpcError, quote_text
 from turbopump.net.transport.errors import CallTimeout, ConnectionClosed
 from turbopump.pyx.h2 import pairs
 
@@ -71,7 +71,7 @@ class Piped(GrpcChannel):
         return one
 
     async def ask(self, name: str, message: bytes, timeout_ms: int = 5_000) -> list[bytes]:
-        return await self.call(f"/S/{name}", message, [(b"x-a", b"b")], timeout_ms)
+        return await self.call_unary(f"/S/{name}", message, [(b"x-a", b"b")], timeout_ms)
 
 
 def run(bench: Bench, work: Callable[[Piped], Any]) -> Any:
@@ -125,7 +125,7 @@ def test_a_status_of_thousands_of_digits_ends_the_call(bench: Callable[..., Benc
         call._carrier._flush_soon()
 
     made = bench()
-    made.hub.methods = {**made.hub.methods, "/S/Digits": unary(answer)}
+    made.hub.methods = {**made.hub.methods, "/S/Digits": unary_method(answer)}
     with pytest.raises(GrpcError, match="without a status") as raised:
         run(made, lambda one: one.ask("Digits", b""))
     assert raised.value.code is GrpcCode.UNAVAILABLE
@@ -172,7 +172,7 @@ def test_after_a_goaway_new_calls_go_elsewhere(bench: Callable[..., Bench]) -> N
         one.pipes[0].back()
         assert await one.ask("Echo", b"z") == [b"z"]
         assert len(one.pipes) == 2
-        made.kept[0].answer(b"late")
+        made.kept[0].answer_with(b"late")
         one.pipes[0].back()
         assert await waiting == [b"late"]
 
@@ -181,4 +181,4 @@ def test_after_a_goaway_new_calls_go_elsewhere(bench: Callable[..., Bench]) -> N
 
 @pytest.mark.parametrize("text", ["", "100% of ä", "a b", "%", "%4"])
 def test_a_text_of_an_end_is_unchanged(text: str) -> None:
-    assert decode_grpc_message(quoted(text)) == text
+    assert decode_grpc_message(quote_text(text)) == text

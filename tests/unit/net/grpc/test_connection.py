@@ -10,7 +10,7 @@ from tests.wire.h2_frames import call, frame, frames, headers, setting
 
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.connection import DRAIN_MAX, GrpcConnection
-from turbopump.net.grpc.framing import framed
+from turbopump.net.grpc.framing import frame_message
 
 Make = Callable[..., Bench]
 
@@ -41,7 +41,10 @@ def away(wire: Wire) -> list[int]:
 def test_requests_of_one_read_are_answered_by_one_write(bench: Make) -> None:
     one, wire = bench().connect()
     hear(one, b"".join(call(stream, b"m%d" % stream) for stream in range(1, 21, 2)))
-    assert [body(wire, stream) for stream in (1, 19)] == [framed(b"m1"), framed(b"m19")]
+    assert [body(wire, stream) for stream in (1, 19)] == [
+        frame_message(b"m1"),
+        frame_message(b"m19"),
+    ]
     assert (len(ends(wire)), wire.writes) == (10, 1)
 
 
@@ -51,10 +54,13 @@ def test_answers_of_one_turn_that_come_later_are_one_write(bench: Make) -> None:
     hear(one, call(1, path=b"/S/Keep") + call(3, path=b"/S/Keep"))
     writes = wire.writes
     for kept in made.kept:
-        kept.answer(b"later")
+        kept.answer_with(b"later")
     assert wire.writes == writes
     made.loop.run()
-    assert (wire.writes - writes, body(wire, 1), body(wire, 3)) == (1, *[framed(b"later")] * 2)
+    assert (wire.writes - writes, body(wire, 1), body(wire, 3)) == (
+        1,
+        *[frame_message(b"later")] * 2,
+    )
     assert made.hub.calls == 0
 
 
@@ -74,12 +80,12 @@ def test_messages_of_a_stream_take_turns_in_their_order(bench: Make) -> None:
 
     def talk(call: GrpcCall) -> None:
         call.on_message = lambda message: came.append(int(message))
-        call.on_end = call.answer
+        call.on_end = call.answer_with
 
     made.hub.methods = {**made.hub.methods, "/S/Echo": talk}
     (one, wire), (other, _) = made.connect(), made.connect()
     sent = [b"%d" % number for number in range(1_000)]
-    begun, rest = headers(1), b"".join(map(framed, sent))
+    begun, rest = headers(1), b"".join(map(frame_message, sent))
     hear(one, begun + frame(h2.DATA, 1, rest[:4_000]) + frame(h2.DATA, 1, rest[4_000:], 1))
     assert (len(came) < 100, wire.reads) == (True, False)
     hear(other, call(1, b"quick", b"/S/Keep"))
@@ -99,7 +105,7 @@ def test_a_deadline_ends_a_call_for_both_sides(bench: Make) -> None:
     one, wire = made.connect()
     pairs = [(b":path", b"/S/Keep") if pair[0] == b":path" else pair for pair in h2.REQUEST]
     late = headers(1, [*pairs, (b"grpc-timeout", b"250m")])
-    hear(one, late + frame(h2.DATA, 1, framed(b""), h2.END_STREAM))
+    hear(one, late + frame(h2.DATA, 1, frame_message(b""), h2.END_STREAM))
     made.loop.wait(0.2)
     assert (made.over, ends(wire)) == ([], {})
     made.loop.wait(0.1)
@@ -115,7 +121,7 @@ def test_a_peer_that_cancels_or_goes_ends_its_calls(bench: Make) -> None:
     assert (made.over, made.hub.calls) == ([1], 1)
     one.connection_lost(None)
     assert (made.over, made.hub.calls, made.hub.connections) == ([1, 3], 0, set())
-    made.kept[1].answer(b"too late")
+    made.kept[1].answer_with(b"too late")
     made.loop.run()
 
 
@@ -153,7 +159,7 @@ def test_pings_and_settings_are_answered_while_they_are_read(bench: Make, flood:
     assert (wire.reads, wire.closed) == (False, "")
     other, good = made.connect()
     hear(other, call(1, b"good"))
-    assert body(good, 1) == framed(b"good")
+    assert body(good, 1) == frame_message(b"good")
 
 
 @pytest.mark.parametrize("flood", [frame(h2.PING, 0, bytes(8)), frame(h2.SETTINGS)])
@@ -169,7 +175,7 @@ def test_a_window_beyond_its_limit_ends_the_stream_or_the_connection(bench: Make
     one, wire = made.connect()
     most = (0x7FFFFFFF).to_bytes(4, "big")
     hear(one, headers(1) + frame(h2.WINDOW, 1, most) + call(3, b"good"))
-    assert body(wire, 3) == framed(b"good")
+    assert body(wire, 3) == frame_message(b"good")
     assert (h2.RESET, 1) in [(kind, stream) for kind, stream, *_ in frames(wire.out)]
     assert made.hub.calls == 0
     hear(one, frame(h2.WINDOW, 0, most))
@@ -182,7 +188,7 @@ def test_a_peer_that_was_told_all_closes_first(bench: Make) -> None:
     made = bench()
     one, wire = made.connect()
     hear(one, call(1, b"good") + frame(h2.GOAWAY, 0, bytes(8)))
-    assert (body(wire, 1), wire.closed) == (framed(b"good"), "eof")
+    assert (body(wire, 1), wire.closed) == (frame_message(b"good"), "eof")
     hear(one, frame(h2.PING, 0, bytes(8)) * 1_000)
     written = len(wire.out)
     hear(one, bytes(DRAIN_MAX - 17_001))
@@ -213,7 +219,7 @@ def test_a_peer_that_does_not_close_is_reset(bench: Make) -> None:
 def test_metadata_beyond_the_limit_is_refused_and_the_connection_goes_on(bench: Make) -> None:
     one, wire = bench().connect()
     hear(one, headers(1, [*h2.REQUEST, (b"k", b"v" * 9_000)], ends=True) + call(3, b"good"))
-    assert (body(wire, 1), body(wire, 3)) == (b"", framed(b"good"))
+    assert (body(wire, 1), body(wire, 3)) == (b"", frame_message(b"good"))
     assert 1 in ends(wire)
 
 
@@ -256,7 +262,7 @@ def test_a_stream_that_asks_and_takes_nothing_is_ended(bench: Make) -> None:
 
     made.hub.methods = {"/S/Echo": talk}
     one, wire = made.connect(h2.PREFACE + frame(h2.SETTINGS, 0, setting(4, 0)))
-    asked = framed(b"") * 1_000
+    asked = frame_message(b"") * 1_000
     hear(one, headers(1) + frame(h2.DATA, 1, asked))
     assert one.unsent < 500_000
     assert (made.hub.calls, wire.closed) == (0, "")
@@ -273,7 +279,7 @@ def test_all_peers_that_take_nothing_are_bounded_together(bench: Make) -> None:
     assert list(ends(slow[0][1])) == [3]
     good, wire = made.connect()
     hear(good, call(1, b"good"))
-    assert body(wire, 1) == framed(b"good")
+    assert body(wire, 1) == frame_message(b"good")
     made.loop.wait(1.5)
     assert [wire.closed for _, wire in slow].count("abort") == 1
 
@@ -332,7 +338,7 @@ def test_a_request_other_than_grpc_is_answered_and_costs_nothing_else(bench: Mak
         hear(one, headers(stream, [*h2.REQUEST, change], ends=True))
     assert list(ends(wire)) == [1, 3, 5, 7]
     hear(one, call(9, b"still"))
-    assert body(wire, 9) == framed(b"still")
+    assert body(wire, 9) == frame_message(b"still")
 
 
 def test_a_stopping_server_takes_no_new_calls_and_ends_the_old(bench: Make) -> None:
@@ -355,8 +361,8 @@ def test_a_call_is_ended_once(bench: Make) -> None:
     kept: Any = made.kept[0]
     assert isinstance(kept, GrpcCall) and isinstance(one, GrpcConnection)
     kept.send(b"a")
-    kept.answer(b"b")
-    kept.answer(b"c")
+    kept.answer_with(b"b")
+    kept.answer_with(b"c")
     kept.send(b"d")
     made.loop.run()
-    assert (body(wire, 1), made.over) == (framed(b"a") + framed(b"b"), [1])
+    assert (body(wire, 1), made.over) == (frame_message(b"a") + frame_message(b"b"), [1])

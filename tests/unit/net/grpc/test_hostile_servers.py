@@ -11,7 +11,7 @@ from tests.wire.h2_frames import block, frame
 
 from turbopump.net.grpc import channel
 from turbopump.net.grpc.answers import FIRST_BYTES, why_not_http2
-from turbopump.net.grpc.framing import framed
+from turbopump.net.grpc.framing import frame_message
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.grpc.status import TEXT_MAX, GrpcCode, GrpcError
 from turbopump.net.transport.errors import CallTimeout, ConnectionClosed
@@ -31,7 +31,7 @@ def status(code: bytes, *more: tuple[bytes, bytes]) -> bytes:
     return headers((b"grpc-status", code), *more, ends=True)
 
 
-GOOD = HELLO + headers(*HEAD) + frame(h2.DATA, 1, framed(b"good")) + status(b"0")
+GOOD = HELLO + headers(*HEAD) + frame(h2.DATA, 1, frame_message(b"good")) + status(b"0")
 
 
 async def outcome(one: Scripted, sent_bytes: bytes, size: int = 1 << 16) -> list[bytes] | Exception:
@@ -112,7 +112,7 @@ def test_a_server_other_than_grpc_is_named(sent_bytes: bytes, text: str) -> None
         (headers(*HEAD, ends=True), GrpcCode.UNAVAILABLE, "without a status"),
         (headers(*HEAD) + frame(h2.RESET, 1, bytes(4)), GrpcCode.UNAVAILABLE, "without a status"),
         (
-            headers(*HEAD) + frame(h2.DATA, 1, framed(b"whole") + b"\0\0\0") + status(b"0"),
+            headers(*HEAD) + frame(h2.DATA, 1, frame_message(b"whole") + b"\0\0\0") + status(b"0"),
             GrpcCode.INTERNAL,
             "ends within a message",
         ),

@@ -12,8 +12,8 @@ from tests.wire.h2_frames import frame, frames, headers
 
 from turbopump.net.grpc.call import Method
 from turbopump.net.grpc.descriptors import reflection_file
-from turbopump.net.grpc.framing import MessageReader, framed
-from turbopump.net.grpc.messages import SERVICE, files
+from turbopump.net.grpc.framing import MessageReader, frame_message
+from turbopump.net.grpc.messages import SERVICE, service_files
 from turbopump.net.grpc.reflection import HEALTH, NAMES, VERSIONS, Reflection
 
 Make = Callable[..., Bench]
@@ -45,10 +45,10 @@ class Asking:
 
     def send(self, *messages: bytes) -> list[Any]:
         self.wire.out = b""
-        hear(self.one, frame(h2.DATA, 1, b"".join(map(framed, messages))))
+        hear(self.one, frame(h2.DATA, 1, b"".join(map(frame_message, messages))))
         found = b"".join(body for kind, _, _, body in frames(self.wire.out) if kind == h2.DATA)
         response = words(self.version, "Response")
-        return [response.FromString(one) for one in MessageReader(1 << 20, False).feed(found)]
+        return [response.FromString(one) for one in MessageReader(1 << 20, False).feed_bytes(found)]
 
     def ask(self, **asked: Any) -> Any:
         (response,) = self.send(words(self.version, "Request")(**asked).SerializeToString())
@@ -114,7 +114,7 @@ def test_an_absent_descriptor_is_reported_and_the_stream_goes_on(asking: Asking)
 @pytest.mark.parametrize("bad", [b"\xff", b"\x0a\x7fx", b"\x0a\xff\xff\x03" + bytes(65_535)])
 def test_an_invalid_request_ends_the_stream(asking: Asking, bad: bytes) -> None:
     for at in range(0, len(bad) or 1, 16_000):
-        part = framed(bad)[at : at + 16_000]
+        part = frame_message(bad)[at : at + 16_000]
         hear(asking.one, frame(h2.DATA, 1, part))
     ended = [flags for kind, _, flags, _ in frames(asking.wire.out) if kind == h2.HEADERS]
     assert ended and ended[-1] & h2.END_STREAM
@@ -128,7 +128,7 @@ def test_the_end_of_the_client_is_the_end_of_the_call(asking: Asking) -> None:
 
 def test_messages_of_rocketmq_come_with_all_that_they_need(bench: Make) -> None:
     names = ["SendMessage", "ReceiveMessage", "Telemetry"]
-    asking = Asking(bench(), methods=Reflection([SERVICE], partial(files, names)).methods)
+    asking = Asking(bench(), methods=Reflection([SERVICE], partial(service_files, names)).methods)
     response = asking.ask(file_containing_symbol=f"{SERVICE}.Telemetry")
     found = response.file_descriptor_response.file_descriptor_proto
     protos = [descriptor_pb2.FileDescriptorProto.FromString(one) for one in found]

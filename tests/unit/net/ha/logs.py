@@ -49,7 +49,7 @@ class MemoryLog:
 
     def truncate(self, log_end: int) -> None:
         del self.data[log_end - self.min :]
-        self.epochs = self.epochs.cut(LogOffset(log_end))
+        self.epochs = self.epochs.cut_at(LogOffset(log_end))
         self.confirm = min(self.confirm, LogOffset(log_end))
         self.believed = None
 

@@ -5,7 +5,7 @@ import pytest
 
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.types import LogOffset, PutStatus
-from turbopump.net.ha.acks import ALL, AckRules, Copies, Mode, needed, safe_end
+from turbopump.net.ha.acks import ALL, AckRules, Copies, Mode, copies_needed, safe_end
 from turbopump.net.ha.sync_state import SyncOptions, SyncState
 from turbopump.pyx.pending import PendingSends
 
@@ -33,7 +33,7 @@ def test_how_many_copies(
     in_sync: int,
     expected: int | None,
 ) -> None:
-    assert needed(AckRules(mode, replicas, least, everybody), in_sync) == expected
+    assert copies_needed(AckRules(mode, replicas, least, everybody), in_sync) == expected
 
 
 def group(*members: int, acked: dict[int, int] | None = None) -> SyncState:

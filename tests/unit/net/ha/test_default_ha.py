@@ -43,7 +43,7 @@ def following(end: int = 0, **options: int) -> DefaultHaReplica:
 
 
 def piece(at: int, body: bytes = b"") -> bytes:
-    return DefaultHaTransfer(LogOffset(at)).header(len(body)) + body
+    return DefaultHaTransfer(LogOffset(at)).encode_header(len(body)) + body
 
 
 # --- a real pair
@@ -214,7 +214,7 @@ def test_bounds_and_ends() -> None:
     assert positions(log, actions) == [(1000, 100), (1100, 100), (1200, 100)]
     del log.data[:2000]
     log.min = LogOffset(2000)
-    assert machine.pump(0) == [Close("the log begins at 2000, 1300 is gone")]
+    assert machine.send_available(0) == [Close("the log begins at 2000, 1300 is gone")]
     machine, _log = connection_of(0, 2500)
     assert machine.on_tick(20_001) == [Close("the replica is silent")]
 

@@ -33,7 +33,7 @@ class Native(Shell):
     def feed(self, data: bytes, now_ms: int = 0) -> None:
         replica, frames = self.replica, self.replica.frames
         before = frames.confirm_offset
-        taken = replica.take(data, now_ms)
+        taken = replica.take_plain_frames(data, now_ms)
         self.taken += taken
         for at, body in frames.bodies():
             self.log.append(at, bytes(body))
@@ -41,7 +41,7 @@ class Native(Shell):
         if frames.confirm_offset > before:
             self.log.confirm = LogOffset(frames.confirm_offset)
         if taken and taken == len(data):
-            self.sent += replica.report(now_ms) or b""
+            self.sent += replica.due_report(now_ms) or b""
         else:
             self.do(replica.on_bytes(memoryview(data)[taken:], now_ms, taken=taken), now_ms)
 
@@ -75,7 +75,7 @@ class Stream:
             size = chance.choice([-1, BODY_MAX + 1, (1 << 31) - 1, -(1 << 31)])
         self.end += len(body)
         if not self.switching:
-            return DefaultHaTransfer(LogOffset(log_offset)).header(size) + body
+            return DefaultHaTransfer(LogOffset(log_offset)).encode_header(size) + body
         confirm = chance.choice([-1, self.end - 30, self.end, self.end + 9])
         start = self.start
         if kind == "announced" and self.announced:  # bytes of this epoch follow
@@ -83,7 +83,7 @@ class Stream:
         elif self.announced and self.end >= self.announced[1] and chance.random() < 0.3:
             (self.epoch, self.start), self.announced = self.announced, None
         frame = Transfer(LogOffset(log_offset), epoch, LogOffset(start), LogOffset(confirm))
-        return frame.header(size) + body
+        return frame.encode_header(size) + body
 
 
 def shells(*, switching: bool) -> tuple[Shell, Native]:
@@ -161,7 +161,7 @@ def frames_of(data: bytes, *sizes: int) -> PlainFrames:
     frames.expect()
     read, at = b"", 0
     for size in (*sizes, len(data) - sum(sizes)):
-        read += DefaultHaTransfer(LogOffset(at)).header(size) + data[at : at + size]
+        read += DefaultHaTransfer(LogOffset(at)).encode_header(size) + data[at : at + size]
         at += size
     assert frames.take(read) == len(read)
     return frames

@@ -166,20 +166,20 @@ def test_r15_no_connection_outlives_its_epoch() -> None:
     log = log_of(500)
     machine = connection_of(log)
     machine.on_bytes(Ack(100).encode(), 0)
-    log.epochs = log.epochs.appended(2, 500)
+    log.epochs = log.epochs.with_epoch(2, 500)
     late = machine.on_bytes(Ack(500).encode(), 0)
     assert late == [Close("the epoch changed")]  # and the acknowledgement does not count
     again = connection_of(log)
     again.on_bytes(Ack(500).encode(), 0)
     log.write(b"x")
-    (frame,) = frames(log, again.pump(0))
+    (frame,) = frames(log, again.send_available(0))
     assert (frame.epoch, frame.epoch_start) == (2, 500)
 
 
 def test_the_epoch_change_is_noticed_by_a_tick_too() -> None:
     log = log_of(500)
     machine = connection_of(log)
-    log.epochs = log.epochs.appended(2, 500)
+    log.epochs = log.epochs.with_epoch(2, 500)
     assert machine.on_tick(1) == [Close("the epoch changed")]
 
 
@@ -189,18 +189,18 @@ def test_headers_have_confirm_and_an_idle_replica_is_told_it_at_once() -> None:
     machine = connection_of(log)
     (frame,) = frames(log, machine.on_bytes(Ack(0).encode(), 0))
     assert frame.confirm_offset == 100
-    assert machine.pump(1) == []
+    assert machine.send_available(1) == []
     log.confirm = LogOffset(500)
-    (frame,) = frames(log, machine.pump(2))
+    (frame,) = frames(log, machine.send_available(2))
     assert (frame.log_offset, frame.body, frame.confirm_offset) == (500, b"", 500)
-    assert machine.pump(3) == []
+    assert machine.send_available(3) == []
 
 
 def test_heartbeats() -> None:
     log = log_of(500)
     machine = connection_of(log, heartbeat_interval_ms=1000)
     machine.on_bytes(Ack(500).encode(), 0)
-    machine.pump(0)
+    machine.send_available(0)
     assert machine.on_tick(1000) == []
     (frame,) = frames(log, machine.on_tick(1001))
     assert (frame.log_offset, frame.body, frame.epoch) == (500, b"", 1)
@@ -245,4 +245,4 @@ def test_a_replica_that_retention_overtakes_is_left() -> None:
     machine.on_bytes(Ack(0).encode(), 0)
     del log.data[:1000]
     log.min = LogOffset(1000)
-    assert closed(machine.pump(0)) == "the log begins at 1000, 100 is gone"
+    assert closed(machine.send_available(0)) == "the log begins at 1000, 100 is gone"

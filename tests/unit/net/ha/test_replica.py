@@ -52,7 +52,7 @@ def reply(pairs: dict[int, int], end: int) -> bytes:
 
 
 def piece(at: int, body: bytes = b"", *, epoch: int = 1, start: int = 0, confirm: int = 0) -> bytes:
-    return Transfer(at, epoch, start, confirm).header(len(body)) + body
+    return Transfer(at, epoch, start, confirm).encode_header(len(body)) + body
 
 
 def following(pairs: dict[int, int], end: int, **options: bool | int) -> Shell:

@@ -191,13 +191,13 @@ def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
     state.on_log(LogOffset(1500))
     state.on_connected(2, 2, False, 0)
     proposal = ack(state, 2, 1500)
-    assert proposal is not None and state.required == {1, 2}
+    assert proposal is not None and state.required_ids == {1, 2}
     state.on_log(LogOffset(1600))
     assert state.all_end() < 1600 and state.confirm_offset == 1500
     state.on_lost(proposal.number, 10)
-    assert state.required == {1, 2}
+    assert state.required_ids == {1, 2}
     state.on_disconnected(2, 2, 20)
-    assert state.required == {1, 2} and state.confirm_offset == 1500
+    assert state.required_ids == {1, 2} and state.confirm_offset == 1500
     again = state.on_tick(10 + PROPOSE_AGAIN_MS)
     assert again == Proposal(2, frozenset({1}), 5, fence=True)  # the wanted set is in force
     state.on_refused(2, 1500)
@@ -205,7 +205,7 @@ def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
     # seen at the next check: the controller had added the replica
     assert state.on_agreed(frozenset({1, 2}), 6, 3000)
     shrink = state.on_tick(3000)
-    assert shrink is not None and shrink.members == {1} and state.required == {1, 2}
+    assert shrink is not None and shrink.members == {1} and state.required_ids == {1, 2}
     assert state.on_agreed(frozenset({1}), 7, 3001)
     assert state.confirm_offset == 1600
 
@@ -229,9 +229,9 @@ def test_a_refused_proposal_is_dead() -> None:
     proposal = ack(state, 2, START)
     assert proposal is not None
     state.on_refused(proposal.number + 1, 1)
-    assert state.required == {1, 2}
+    assert state.required_ids == {1, 2}
     state.on_refused(proposal.number, 1)
-    assert state.required == {1}
+    assert state.required_ids == {1}
     assert state.on_tick(PROPOSE_AGAIN_MS) is None
     assert state.on_tick(1 + PROPOSE_AGAIN_MS) == Proposal(2, frozenset({1, 2}), 5)
 
@@ -241,7 +241,7 @@ def test_r02_the_set_is_the_controllers() -> None:
     assert not state.on_agreed(frozenset({1, 9}), 5, 0)
     assert not state.on_agreed(frozenset({1, 9}), 4, 0)
     assert state.on_agreed(frozenset({1, 2}), 8, 0)
-    assert (state.members, state.set_epoch, state.required) == ({1, 2}, 8, {1, 2})
+    assert (state.members, state.set_epoch, state.required_ids) == ({1, 2}, 8, {1, 2})
 
 
 def test_a_replica_behind_under_load_is_waited_for() -> None:
@@ -251,7 +251,7 @@ def test_a_replica_behind_under_load_is_waited_for() -> None:
     state.on_connected(2, 2, False, 0)
     state.on_log(LogOffset(2000))
     assert ack(state, 2, 1500) is None
-    assert state.required == {1, 2}
+    assert state.required_ids == {1, 2}
     state.on_log(LogOffset(3000))
     assert state.confirm_offset == 2000
     proposal = ack(state, 2, 2000, 50)
@@ -269,11 +269,11 @@ def test_but_not_for_long_nor_again_at_once() -> None:
     state.on_tick(JOIN_WAIT_MS)
     assert state.confirm_offset == 2000
     state.on_tick(JOIN_WAIT_MS + 1)
-    assert (state.confirm_offset, state.required) == (3000, {1})
+    assert (state.confirm_offset, state.required_ids) == (3000, {1})
     ack(state, 2, 1600, JOIN_WAIT_MS + 2)
-    assert state.required == {1}
+    assert state.required_ids == {1}
     ack(state, 2, 1700, JOIN_WAIT_MS + 1 + JOIN_AGAIN_MS)
-    assert state.required == {1, 2}
+    assert state.required_ids == {1, 2}
 
 
 def test_nor_for_one_that_is_far_behind() -> None:
@@ -281,7 +281,7 @@ def test_nor_for_one_that_is_far_behind() -> None:
     state.on_connected(2, 2, False, 0)
     state.on_log(LogOffset(START + JOIN_GAP_MAX + 1))
     ack(state, 2, START)
-    assert state.required == {1}
+    assert state.required_ids == {1}
 
 
 def test_a_fixed_set_is_not_altered() -> None:
@@ -326,7 +326,7 @@ class Storm:
             self.live[broker_id] = self.connections
             state.on_connected(broker_id, self.connections, broker_id == 4, now_ms)
         elif kind == 3 and broker_id in self.live:
-            at = max(START, state.acked(broker_id) or 0)
+            at = max(START, state.acked_offset(broker_id) or 0)
             at = rng.choice([self.end, rng.randint(at, self.end)])
             return state.on_ack(broker_id, self.live[broker_id], LogOffset(at), now_ms)
         elif kind == 4 and self.sent:
@@ -366,16 +366,16 @@ def test_r03_through_any_storm_the_controllers_set_counts(seed: int, wait_ms: in
     state, confirm = storm.state, START
     sets = 0
     for now_ms in range(0, 50_000, 50):
-        before = {n: state.acked(n) for n in storm.controller - {1}}
+        before = {n: state.acked_offset(n) for n in storm.controller - {1}}
         proposal = storm.step(now_ms)
         if proposal is not None:
             storm.sent.append(proposal)
             sets += 1
-        assert storm.controller <= state.required
-        assert 4 not in state.required and 1 in state.members
+        assert storm.controller <= state.required_ids
+        assert 4 not in state.required_ids and 1 in state.members
         assert state.confirm_offset >= confirm
         if state.confirm_offset > confirm:
-            positions = {n: state.acked(n) or before.get(n) for n in storm.controller - {1}}
+            positions = {n: state.acked_offset(n) or before.get(n) for n in storm.controller - {1}}
             assert all(at is not None and at >= state.confirm_offset for at in positions.values())
         confirm = state.confirm_offset
     # Few replicas keep up for the time that a formerly slow replica needs.
@@ -414,7 +414,7 @@ class TestAMemberThatSendsWaitFor:
         """The set never has fewer copies than promised."""
         state = state_of(1, 2, 3)
         assert self.run(state, 100, 15_000) is not None
-        assert state.required == {1, 2, 3}
+        assert state.required_ids == {1, 2, 3}
         assert state.confirm_offset < state.log_end
         assert state.on_agreed(frozenset({1, 2}), 6, 3_200)
         assert state.confirm_offset == state.log_end
@@ -454,7 +454,7 @@ class TestAMemberThatSendsWaitFor:
         found = self.run(state, 9_000, 20_000, acks=True)
         assert found is not None
         assert (found[0], found[1].members) == (8_900 + self.WAIT_MS, {1, 2, 3})
-        assert state.required == {1, 2, 3}
+        assert state.required_ids == {1, 2, 3}
 
     def test_has_to_keep_up_for_twice_as_long_each_time(self) -> None:
         state = state_of(1, 2, 3)

@@ -276,7 +276,7 @@ def test_a_client_whose_new_settings_are_refused_is_unchanged(
     monkeypatch.setattr(clients, "CLIENTS_SIZE_MAX", 100)
     assert front.producer("c1", "TNormal")[1].error is not None
     client = front.messaging.clients.get("c1")
-    assert client is not None and client.group == "G1"
+    assert client is not None and client.group_name == "G1"
 
 
 @pytest.mark.logs_tracebacks
@@ -285,13 +285,13 @@ def test_clients_are_looked_at_again_after_one_has_failed(
 ) -> None:
     front.ask("Heartbeat", "c1")
     front.producer("c1", "TNormal")[0].on_closed()
-    dropped = front.messaging.clients.drop
+    dropped = front.messaging.clients.drop_client
 
     def fails(_client: Any) -> None:
-        monkeypatch.setattr(front.messaging.clients, "drop", dropped)
+        monkeypatch.setattr(front.messaging.clients, "drop_client", dropped)
         raise RuntimeError("it fails once")
 
-    monkeypatch.setattr(front.messaging.clients, "drop", fails)
+    monkeypatch.setattr(front.messaging.clients, "drop_client", fails)
     front.world.pass_time(60_000, 1_000)
     assert len(front.messaging.clients) == 0
 

@@ -446,7 +446,7 @@ def test_a_message_of_a_group_that_is_not_known_is_not_renewed_for_ever(
 
     push(front)
     with monkeypatch.context() as patched:
-        patched.setattr(BrokerRequestBackend, "group", refuse)
+        patched.setattr(BrokerRequestBackend, "group_config", refuse)
         patched.setattr(renewals, "TOTAL_MAX_MS", 100_000)
         front.world.pass_time(200_000, 1_000)
     assert front.messaging.renewals.count == 0
@@ -471,7 +471,7 @@ def test_renewed_messages_are_bounded_by_their_bytes(
         front.send(message(message_id="m" * size))
     receive(front, client_id="c1", auto_renew=True, batch_size=32)
     assert front.messaging.renewals.count == 1
-    front.messaging.clients.drop(front.messaging.clients.get("c1"))
+    front.messaging.clients.drop_client(front.messaging.clients.get("c1"))
     assert front.messaging.renewals._size == 0
 
 

@@ -48,7 +48,7 @@ class Servers:
             later.resolve(response)
 
     def route(self) -> TopicRouteData | Absent:
-        return self.queries.route(HEADER).value
+        return self.queries.query_route(HEADER).value
 
     def asked_now(self) -> list[tuple[str, int]]:
         asked, self.asked = self.asked, []
@@ -157,7 +157,7 @@ def test_queries_that_failed_together_pass_over_one_server() -> None:
     servers = Servers("a:1", "b:1", "c:1")
     servers.hangs = True
     servers.responses["a:1"] = "timed out"
-    found = [servers.queries.route(HEADER) for _ in range(2)]
+    found = [servers.queries.query_route(HEADER) for _ in range(2)]
     servers.answer()
     servers.answer()
     assert [one.value for one in found] == [ROUTE, ROUTE]
@@ -168,7 +168,7 @@ def test_servers_may_change_during_a_query() -> None:
     servers = Servers("a:1", "b:1")
     servers.hangs = True
     servers.responses["a:1"] = servers.responses["b:1"] = "timed out"
-    found = servers.queries.route(HEADER)
+    found = servers.queries.query_route(HEADER)
     servers.addresses = []
     servers.answer()
     servers.addresses = ["d:1"]
@@ -182,9 +182,9 @@ def test_brokers_of_all_clusters() -> None:
     servers = Servers("a:1")
     cluster = ClusterInfo({"b": ROUTE.broker_datas[0]}, {"C": ["b"]})
     servers.responses["a:1"] = (0, cluster.encode())
-    assert servers.queries.cluster().value == cluster
+    assert servers.queries.query_cluster().value == cluster
     servers.responses["a:1"] = (0, b"")
-    found = servers.queries.cluster().value
+    found = servers.queries.query_cluster().value
     assert isinstance(found, Absent) and not found.is_certain
 
 

@@ -40,18 +40,23 @@ class Cache:
 
     def known(self, name: str, value: str | Absent) -> None:
         """Query a name and answer it."""
-        self.cache.look_up(name)
+        self.cache.current_answer(name)
         self.answer(value)
 
 
 def test_one_query_answers_all_that_wait() -> None:
     one = Cache()
-    wanted = [one.cache.fetch("T") for _ in range(3)]
+    wanted = [one.cache.get_or_query("T") for _ in range(3)]
     assert one.asked() == ["T"] and not any(later.done for later in wanted)
-    assert one.cache.look_up("T") is None
+    assert one.cache.current_answer("T") is None
     one.answer("route")
     assert [later.value for later in wanted] == ["route"] * 3
-    assert one.cache.fetch("T").value == one.cache.look_up("T") == one.cache.get("T") == "route"
+    assert (
+        one.cache.get_or_query("T").value
+        == one.cache.current_answer("T")
+        == one.cache.get("T")
+        == "route"
+    )
     assert one.asked() == []
 
 
@@ -59,16 +64,16 @@ def test_an_old_answer_is_used_while_it_is_queried_again() -> None:
     one = Cache()
     one.known("T", "old")
     one.now_ms += 9_999
-    one.cache.refresh()
-    assert one.cache.fetch("T").value == "old" and one.asked() == []
+    one.cache.refresh_due()
+    assert one.cache.get_or_query("T").value == "old" and one.asked() == []
     one.now_ms += 1
-    assert one.cache.fetch("T").value == "old"
+    assert one.cache.get_or_query("T").value == "old"
     assert one.queries[0][:2] == ("T", "old")
     one.answer("new")
     assert one.cache.get("T") == "new"
     one.now_ms += 10_000
-    one.cache.refresh()
-    one.cache.refresh()
+    one.cache.refresh_due()
+    one.cache.refresh_due()
     assert one.asked() == ["T"]
 
 
@@ -77,9 +82,9 @@ def test_uses_of_a_doubtful_answer_wait_for_a_query() -> None:
     one.cache.mark_doubtful("T")
     one.known("T", "old")
     one.cache.mark_doubtful("T")
-    assert one.cache.fetch("T").value == "old", "the last query is too young"
+    assert one.cache.get_or_query("T").value == "old", "the last query is too young"
     one.now_ms += 500
-    wanted = one.cache.fetch("T")
+    wanted = one.cache.get_or_query("T")
     assert not wanted.done and one.asked() == ["T"]
     one.answer("new")
     assert wanted.value == "new"
@@ -89,10 +94,10 @@ def test_a_doubt_during_a_query_waits_for_it() -> None:
     one = Cache()
     one.known("T", "old")
     one.now_ms += 10_000
-    assert one.cache.fetch("T").value == "old"
+    assert one.cache.get_or_query("T").value == "old"
     one.cache.mark_doubtful("T")
     one.now_ms += 500
-    wanted = one.cache.fetch("T")
+    wanted = one.cache.get_or_query("T")
     assert not wanted.done and one.asked() == ["T"]
     one.answer("new")
     assert wanted.value == "new"
@@ -108,7 +113,7 @@ def test_an_answer_that_failed_its_user_is_queried_without_waiting() -> None:
     one.now_ms += 1
     one.cache.refresh_soon("T")
     one.cache.refresh_soon("T")
-    assert one.asked() == ["T"] and one.cache.fetch("T").value == "old"
+    assert one.asked() == ["T"] and one.cache.get_or_query("T").value == "old"
 
 
 def test_a_change_that_name_servers_receive_now_is_queried_after_a_moment() -> None:
@@ -118,23 +123,23 @@ def test_a_change_that_name_servers_receive_now_is_queried_after_a_moment() -> N
     one.cache.refresh_later("T")
     one.now_ms += 499
     one.cache.refresh_later("T")
-    one.cache.refresh()
+    one.cache.refresh_due()
     assert one.asked() == []
     one.now_ms += 1
-    one.cache.refresh()
-    assert one.asked() == ["T"] and one.cache.fetch("T").value == "old"
+    one.cache.refresh_due()
+    assert one.asked() == ["T"] and one.cache.get_or_query("T").value == "old"
     one.answer("new")
     one.now_ms += 1_000
-    one.cache.refresh()
+    one.cache.refresh_due()
     assert one.asked() == []
 
 
 def test_a_missing_answer_is_used_for_a_moment() -> None:
     one = Cache()
     one.known("T", SILENT)
-    assert one.cache.fetch("T").value == one.cache.look_up("T") == SILENT
+    assert one.cache.get_or_query("T").value == one.cache.current_answer("T") == SILENT
     one.now_ms += 1_000
-    wanted = one.cache.fetch("T")
+    wanted = one.cache.get_or_query("T")
     assert not wanted.done and one.queries[0][:2] == ("T", None)
     one.answer(GONE)
     assert wanted.value == GONE
@@ -146,7 +151,7 @@ def test_silence_keeps_the_former_answer() -> None:
     one.now_ms += 10_000
     one.known("T", SILENT)
     one.now_ms += 9_999
-    assert one.cache.fetch("T").value == "old" and one.asked() == []
+    assert one.cache.get_or_query("T").value == "old" and one.asked() == []
     one.now_ms += 1
     one.known("T", GONE)
     assert one.cache.get("T") == GONE
@@ -157,9 +162,9 @@ def test_a_missing_name_is_believed_after_its_time() -> None:
     one.known("T", "old")
     one.now_ms += 10_000
     one.known("T", GONE)
-    assert one.cache.fetch("T").value == "old"
+    assert one.cache.get_or_query("T").value == "old"
     one.now_ms += 500
-    wanted = one.cache.fetch("T")
+    wanted = one.cache.get_or_query("T")
     assert not wanted.done, "the former answer is in doubt"
     one.answer(SILENT)
     assert wanted.value == SILENT and one.cache.get("T") == "old"
@@ -170,26 +175,26 @@ def test_a_missing_name_is_believed_after_its_time() -> None:
 
 def test_a_fresh_answer_is_renewed_unless_it_is_too_young() -> None:
     one = Cache(fresh_ms=NEVER_MS)
-    first = one.cache.renew("T", at_once=False)
-    assert not first.done and not one.cache.renew("T", at_once=True).done
+    first = one.cache.query_again("T", at_once=False)
+    assert not first.done and not one.cache.query_again("T", at_once=True).done
     one.answer("old")
     one.now_ms += 499
-    assert one.cache.renew("T", at_once=False).value == "old"
+    assert one.cache.query_again("T", at_once=False).value == "old"
     one.now_ms += 1
-    renewed = [one.cache.renew("T", at_once=False), one.cache.renew("T", at_once=False)]
+    renewed = [one.cache.query_again("T", at_once=False), one.cache.query_again("T", at_once=False)]
     assert one.asked() == ["T"]
     one.answer(SILENT)
     assert [later.value for later in renewed] == [SILENT, SILENT]
-    assert one.cache.renew("T", at_once=False).value == "old"
-    renewed = [one.cache.renew("T", at_once=True)]
+    assert one.cache.query_again("T", at_once=False).value == "old"
+    renewed = [one.cache.query_again("T", at_once=True)]
     one.answer("new")
     assert renewed[0].value == "new"
-    assert one.cache.items() == [("T", "new")]
+    assert one.cache.list_answers() == [("T", "new")]
 
 
 def test_queries_at_the_same_time_are_bounded() -> None:
     one = Cache(queries_max=2)
-    wanted = [one.cache.fetch(name) for name in "ABC"]
+    wanted = [one.cache.get_or_query(name) for name in "ABC"]
     assert one.asked() == ["A", "B"]
     one.answer("a")
     assert one.asked() == ["B", "C"]
@@ -209,36 +214,36 @@ def of_known_names(count: int, **rules: Any) -> Cache:
 
 def test_refreshes_do_not_delay_the_query_for_a_new_name() -> None:
     one = of_known_names(100, queries_max=8)
-    one.cache.refresh()
+    one.cache.refresh_due()
     assert one.asked() == [f"T{number}" for number in range(4)], "refreshes have half of the places"
-    wanted = one.cache.fetch("new")
+    wanted = one.cache.get_or_query("new")
     assert one.asked()[4:] == ["new"], "the query begins although 96 refreshes are queued"
     one.queries.pop()[2].resolve("answer")
     assert wanted.value == "answer"
     while one.queries:
         one.answer("2")
-    assert all(answer == "2" for name, answer in one.cache.items() if name != "new")
+    assert all(answer == "2" for name, answer in one.cache.list_answers() if name != "new")
 
 
 def test_a_use_that_waits_for_a_queued_refresh_speeds_it_up() -> None:
     one = of_known_names(100, queries_max=8)
-    one.cache.refresh()
+    one.cache.refresh_due()
     one.cache.mark_doubtful("T98")
-    wanted = [one.cache.renew("T99", at_once=False), one.cache.fetch("T98")]
+    wanted = [one.cache.query_again("T99", at_once=False), one.cache.get_or_query("T98")]
     assert not any(later.done for later in wanted)
     assert one.asked()[4:] == ["T99", "T98"]
     while one.queries:
         one.answer("2")
     assert [later.value for later in wanted] == ["2", "2"]
-    one.cache.refresh()
+    one.cache.refresh_due()
     assert one.asked() == [], "no entry was queried twice"
 
 
 def test_a_flood_of_new_names_does_not_stop_refreshes() -> None:
     one = of_known_names(10, queries_max=2)
-    one.cache.refresh()
+    one.cache.refresh_due()
     for number in range(1_000):
-        one.cache.fetch(f"flood-{number}")
+        one.cache.get_or_query(f"flood-{number}")
     for _ in range(20):
         one.answer("2")
     assert all(one.cache.get(f"T{number}") == "2" for number in range(10))
@@ -247,7 +252,7 @@ def test_a_flood_of_new_names_does_not_stop_refreshes() -> None:
 def test_a_dropped_name_leaves_the_queue() -> None:
     one = Cache(entries_max=3, queries_max=1)
     for number in range(1_000):
-        one.cache.look_up(f"T{number}")
+        one.cache.current_answer(f"T{number}")
     assert len(one.cache) == 3 and len(one.cache._queued) <= 3
 
 
@@ -255,7 +260,7 @@ def test_the_answers_that_were_not_used_for_longest_are_dropped() -> None:
     one = Cache(size_max=25, entries_max=4)
     for name in "AB":
         one.known(name, "1234567890")
-    one.cache.look_up("A")
+    one.cache.current_answer("A")
     one.known("C", "1234567890")
     assert one.cache.get("B") is None and one.cache.get("A") is not None
     assert one.cache.size == 20
@@ -269,9 +274,9 @@ def test_the_answers_that_were_not_used_for_longest_are_dropped() -> None:
 
 def test_names_without_an_answer_are_bounded_too() -> None:
     one = Cache(entries_max=3)
-    wanted = one.cache.fetch("A")
+    wanted = one.cache.get_or_query("A")
     for name in "BCDEF":
-        one.cache.look_up(name)
+        one.cache.current_answer(name)
     assert len(one.cache) == 3
     one.answer("a")
     assert wanted.value == one.cache.get("A") == "a", "an entry with a waiting use stays"
@@ -284,7 +289,7 @@ def test_unused_answers_are_forgotten() -> None:
     for name in "AB":
         one.known(name, "1234567890")
     one.now_ms += 119_999
-    one.cache.look_up("B")
+    one.cache.current_answer("B")
     one.cache.forget_unused()
     assert len(one.cache) == 2
     one.now_ms += 1
@@ -295,9 +300,9 @@ def test_unused_answers_are_forgotten() -> None:
 
 def test_an_unused_answer_is_forgotten_while_its_refresh_is_queued() -> None:
     one = of_known_names(3, queries_max=2, unused_ms=10_000)
-    one.cache.refresh()
+    one.cache.refresh_due()
     one.cache.forget_unused()
-    assert [name for name, _ in one.cache.items()] == ["T0"], "the query for T0 has begun"
+    assert [name for name, _ in one.cache.list_answers()] == ["T0"], "the query for T0 has begun"
     assert not one.cache._queued_refreshes
     one.answer("2")
     assert one.asked() == []
@@ -305,9 +310,9 @@ def test_an_unused_answer_is_forgotten_while_its_refresh_is_queued() -> None:
 
 def test_an_answer_can_be_put_without_a_query() -> None:
     one = Cache()
-    one.cache.put("T", "own")
+    one.cache.set_answer("T", "own")
     assert one.cache.get("T") == "own" and one.cache.size == 3
-    one.cache.put("T", GONE)
+    one.cache.set_answer("T", GONE)
     assert one.cache.get("T") == GONE and one.cache.size == 0
     assert one.asked() == []
 
@@ -319,9 +324,9 @@ def test_an_absent_name_is_queried_by_its_next_use_alone() -> None:
     for _ in range(240):
         one.now_ms += 500
         one.cache.refresh_later("T")
-        one.cache.refresh()
+        one.cache.refresh_due()
     assert one.asked() == []
-    one.cache.look_up("T")
+    one.cache.current_answer("T")
     assert one.asked() == ["T"]
 
 
@@ -331,8 +336,8 @@ def test_names_without_an_answer_do_not_displace_answers() -> None:
         one.known(name, "1")
     for number in range(1_000):
         one.known(f"absent-{number}", GONE)
-    assert [name for name, answer in one.cache.items() if answer] == list("ABCDEFGH")
-    assert [name for name, answer in one.cache.items() if not answer] == [
+    assert [name for name, answer in one.cache.list_answers() if answer] == list("ABCDEFGH")
+    assert [name for name, answer in one.cache.list_answers() if not answer] == [
         f"absent-{number}" for number in range(996, 1_000)
     ], "the least recently used are dropped first"
     one.now_ms += 1_000
@@ -347,18 +352,22 @@ def test_names_without_an_answer_do_not_displace_answers() -> None:
 def test_a_new_name_is_refused_while_all_unknown_names_are_queried(queries_max: int) -> None:
     one = Cache(blanks_max=40, queries_max=queries_max)
     one.known("known", "1")
-    wanted = [one.cache.fetch(f"T{number}") for number in range(40)]
+    wanted = [one.cache.get_or_query(f"T{number}") for number in range(40)]
     for number in range(1_000):
         name = f"flood-{number}"
-        refusal = one.cache.look_up(name)
+        refusal = one.cache.current_answer(name)
         assert isinstance(refusal, Absent) and not refusal.is_certain
-        assert one.cache.fetch(name).value == one.cache.renew(name, at_once=True).value == refusal
+        assert (
+            one.cache.get_or_query(name).value
+            == one.cache.query_again(name, at_once=True).value
+            == refusal
+        )
     assert len(one.cache) == 41 and len(one.asked()) == min(queries_max, 40)
-    assert one.cache.fetch("known").value == "1", "names with an answer are not affected"
+    assert one.cache.get_or_query("known").value == "1", "names with an answer are not affected"
     while one.queries:
         one.answer(GONE)
     assert [later.value for later in wanted] == [GONE] * 40
-    assert not one.cache.fetch("another").done
+    assert not one.cache.get_or_query("another").done
 
 
 def test_an_answer_that_is_put_needs_no_room_among_unknown_names() -> None:
@@ -395,7 +404,7 @@ def test_a_query_that_raises_counts_as_a_failure(caplog: pytest.LogCaptureFixtur
 
 def test_queued_queries_that_are_answered_at_once_need_no_stack() -> None:
     one = Cache(queries_max=1)
-    wanted = [one.cache.fetch(str(number)) for number in range(5_000)]
+    wanted = [one.cache.get_or_query(str(number)) for number in range(5_000)]
     one.cache._query = lambda _name, _former: Deferred.resolved(GONE)
     one.answer("first")
     assert wanted[0].value == "first" and wanted[-1].value == GONE

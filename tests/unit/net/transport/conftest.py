@@ -6,7 +6,7 @@ import pytest
 
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, decode, encode
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 
 
 class Alarm:
@@ -51,4 +51,4 @@ def line() -> Line:
 
 @pytest.fixture
 def peer(line: Line) -> Peer:
-    return Peer("10.0.0.5:1234", pack("10.0.0.5:1234"), line)
+    return Peer("10.0.0.5:1234", pack_host("10.0.0.5:1234"), line)

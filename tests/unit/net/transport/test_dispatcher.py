@@ -28,7 +28,7 @@ def test_a_table_without_some_codes(peer) -> None:
     table = Dispatcher()
     for code in (10, 11):
         table.add(code, lambda request, *_: new_response(request, 0))
-    fewer = table.without([11, 361])
+    fewer = table.without_codes([11, 361])
     assert [fewer.dispatch(new_request(code), peer, 0).code for code in (10, 11)] == [0, 3]
     assert table.codes == {10, 11}
 

@@ -13,7 +13,7 @@ from turbopump.net.transport.fair_scheduler import (
     Steps,
 )
 from turbopump.net.transport.receive_buffer import SCRATCH_SIZE, SHORT_SIZE, Area
-from turbopump.net.wire.bodies import BadBody, finish
+from turbopump.net.wire.bodies import BadBody, run_to_result
 from turbopump.net.wire.command import Command, new_request, new_response
 
 
@@ -38,18 +38,18 @@ class Busy:
 
     def continue_turn(self) -> None:
         for _ in range(8):
-            if not self.left or not self.turns.begin():
+            if not self.left or not self.turns.begin_request():
                 break
             self.left -= 1
             self.log.append(self.name)
         if self.left:
-            self.turns.rest(self, fresh=False)
+            self.turns.continue_later(self, fresh=False)
 
 
 def test_a_turn_handles_a_bounded_number_and_goes_round() -> None:
     loop, log = Loop(), []
     for name in "abcdef":
-        loop.turns.rest(Busy(loop, name, 100, log), fresh=False)
+        loop.turns.continue_later(Busy(loop, name, 100, log), fresh=False)
     loop.turn()
     assert log == [*"a" * 8, *"b" * 8, *"c" * 8, *"d" * 8]
     loop.turn()
@@ -62,24 +62,24 @@ def test_a_turn_handles_a_bounded_number_and_goes_round() -> None:
 def test_a_new_connection_does_not_wait_for_those_that_had_a_turn() -> None:
     loop, log = Loop(), []
     for number in range(1_000):
-        loop.turns.rest(Busy(loop, f"attacker {number}", 10_000, log), fresh=False)
+        loop.turns.continue_later(Busy(loop, f"attacker {number}", 10_000, log), fresh=False)
     loop.turn()
-    loop.turns.rest(Busy(loop, "honest", 1, log), fresh=True)
+    loop.turns.continue_later(Busy(loop, "honest", 1, log), fresh=True)
     loop.turn()
     assert "honest" in log[32:34]
     # And those are not starved by many new ones.
     log.clear()
     for number in range(1_000):
-        loop.turns.rest(Busy(loop, f"new {number}", 1, log), fresh=True)
+        loop.turns.continue_later(Busy(loop, f"new {number}", 1, log), fresh=True)
     loop.turn()
     assert sum(name.startswith("attacker") for name in log) >= 8
 
 
 def test_reads_between_two_turns_share_their_number_of_requests() -> None:
     loop = Loop()
-    assert sum(loop.turns.begin() for _ in range(100)) == REQUESTS_PER_TURN
+    assert sum(loop.turns.begin_request() for _ in range(100)) == REQUESTS_PER_TURN
     loop.turn()
-    assert loop.turns.begin()
+    assert loop.turns.begin_request()
 
 
 class Hungry(Busy):
@@ -90,13 +90,13 @@ class Hungry(Busy):
         self.log.append(self.name)
         self.turns.count_written(1 << 20)
         if self.left:
-            self.turns.rest(self, fresh=False)
+            self.turns.continue_later(self, fresh=False)
 
 
 def test_bytes_of_all_pulls_in_a_turn_are_bounded() -> None:
     loop, log = Loop(), []
     for number in range(50):
-        loop.turns.rest(Hungry(loop, f"{number}", 2, log), fresh=False)
+        loop.turns.continue_later(Hungry(loop, f"{number}", 2, log), fresh=False)
     while loop.posted:
         before = len(log)
         loop.turn()
@@ -122,7 +122,7 @@ def steps(log: list[str], name: str, count: int) -> Steps[str]:
 def test_one_request_in_steps_at_a_time_and_hosts_in_turn() -> None:
     loop, log, done = Loop(), [], []
     for name, host in (("a1", b"a"), ("a2", b"a"), ("a3", b"a"), ("b1", b"b")):
-        loop.turns.work(host, steps(log, name, 2)).then(done.append)
+        loop.turns.run_steps(host, steps(log, name, 2)).then(done.append)
     for number in range(1, 13):
         loop.turn()
         assert len(log) <= number
@@ -150,9 +150,9 @@ def test_a_request_that_ends_in_its_first_step_is_answered_at_once(peer) -> None
     assert table.dispatch(new_request(31, fields={"steps": "0"}), peer, 0).code == 0
     bad = {"steps": "0", "bad": ""}
     assert table.dispatch(new_request(31, fields=bad), peer, 0).remark == "BadBody: no body"
-    assert finish(table.dispatch(new_request(31, fields={"steps": "3"}), peer, 0)).code == 0
+    assert run_to_result(table.dispatch(new_request(31, fields={"steps": "3"}), peer, 0)).code == 0
     bad["steps"] = "2"
-    late = finish(table.dispatch(new_request(31, fields=bad), peer, 0))
+    late = run_to_result(table.dispatch(new_request(31, fields=bad), peer, 0))
     assert late.remark == "BadBody: no body"
     assert reviewed == [False, True]
 

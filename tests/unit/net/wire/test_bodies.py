@@ -12,17 +12,17 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 def test_members_are_coerced() -> None:
     members = bodies.load_object(b'{"t":1,"b":true,"n":"12","f":3.0,"z":null,"s":"TRUE","o":1}')
-    assert bodies.text(members, "t") == "1"
-    assert bodies.text(members, "b") == "true"
-    assert bodies.text(members, "z", "none") == "none"
+    assert bodies.read_text(members, "t") == "1"
+    assert bodies.read_text(members, "b") == "true"
+    assert bodies.read_text(members, "z", "none") == "none"
     assert bodies.optional_text(members, "missing") is None
-    assert bodies.number(members, "n") == 12
-    assert bodies.number(members, "f") == 3
-    assert bodies.number(members, "z", 7) == 7
-    assert bodies.flag(members, "s") and bodies.flag(members, "o")
-    assert not bodies.flag(members, "z")
-    assert bodies.items(members, "z", bodies.as_text) == []
-    assert bodies.table(members, "z", bodies.as_text) == {}
+    assert bodies.read_int64(members, "n") == 12
+    assert bodies.read_int64(members, "f") == 3
+    assert bodies.read_int64(members, "z", 7) == 7
+    assert bodies.read_flag(members, "s") and bodies.read_flag(members, "o")
+    assert not bodies.read_flag(members, "z")
+    assert bodies.read_list(members, "z", bodies.as_text) == []
+    assert bodies.read_table(members, "z", bodies.as_text) == {}
 
 
 def test_a_body_in_slices() -> None:
@@ -39,18 +39,18 @@ def test_bodies_other_than_json(body) -> None:
     "read",
     [
         lambda: bodies.load_object(b"[]"),
-        lambda: bodies.text({"a": []}, "a"),
-        lambda: bodies.number({"a": "x"}, "a"),
-        lambda: bodies.number({"a": "1_0"}, "a"),
-        lambda: bodies.number({"a": 1 << 63}, "a"),
-        lambda: bodies.number({"a": {}}, "a"),
-        lambda: bodies.int32({"a": 1 << 31}, "a"),
-        lambda: bodies.int32({"a": "-2147483649"}, "a"),
+        lambda: bodies.read_text({"a": []}, "a"),
+        lambda: bodies.read_int64({"a": "x"}, "a"),
+        lambda: bodies.read_int64({"a": "1_0"}, "a"),
+        lambda: bodies.read_int64({"a": 1 << 63}, "a"),
+        lambda: bodies.read_int64({"a": {}}, "a"),
+        lambda: bodies.read_int32({"a": 1 << 31}, "a"),
+        lambda: bodies.read_int32({"a": "-2147483649"}, "a"),
         lambda: SubscriptionGroupConfig.from_json({"groupName": "g", "retryMaxTimes": 1 << 31}),
         lambda: TopicConfig.from_json({"topicName": "t", "readQueueNums": 1 << 31}),
-        lambda: bodies.flag({"a": []}, "a"),
-        lambda: bodies.items({"a": {}}, "a", bodies.as_text),
-        lambda: bodies.table({"a": "x"}, "a", bodies.as_text),
+        lambda: bodies.read_flag({"a": []}, "a"),
+        lambda: bodies.read_list({"a": {}}, "a", bodies.as_text),
+        lambda: bodies.read_table({"a": "x"}, "a", bodies.as_text),
         lambda: bodies.as_text({}),
         lambda: TopicConfig.from_text("too few"),
         lambda: TopicConfig.from_text("T 1 1 6 SINGLE_TAG {"),
@@ -79,7 +79,7 @@ def test_queues_sort_as_clients_allocate() -> None:
 
 def test_versions() -> None:
     version = DataVersion(1, 2, 3)
-    assert version.next(9, state_version=4) == DataVersion(2, 4, 9)
+    assert version.next_version(9, state_version=4) == DataVersion(2, 4, 9)
     assert DataVersion.from_json(None) == DataVersion()
     assert version.encode() == b'{"counter":1,"stateVersion":2,"timestamp":3}'
     assert DataVersion.decode(version.encode()) == version

@@ -14,18 +14,18 @@ from turbopump.net.wire import hosts
     ],
 )
 def test_packed_and_back(address, packed) -> None:
-    assert hosts.pack(address).hex() == packed
-    assert hosts.pack(hosts.unpack(bytes.fromhex(packed))).hex() == packed
+    assert hosts.pack_host(address).hex() == packed
+    assert hosts.pack_host(hosts.unpack_host(bytes.fromhex(packed))).hex() == packed
 
 
 def test_mapped_addresses_count_as_ipv4() -> None:
-    assert hosts.unpack(hosts.pack_ip("::ffff:1.2.3.4", 5)) == "1.2.3.4:5"
-    assert hosts.unpack(hosts.pack_ip("fe80::1%eth0", 5)) == "[fe80::1]:5"
+    assert hosts.unpack_host(hosts.pack_ip("::ffff:1.2.3.4", 5)) == "1.2.3.4:5"
+    assert hosts.unpack_host(hosts.pack_ip("fe80::1%eth0", 5)) == "[fe80::1]:5"
 
 
 def test_split_and_join() -> None:
-    assert hosts.split(" broker-a.example:10911 ") == ("broker-a.example", 10911)
-    assert hosts.split("[::1]:1") == ("::1", 1)
+    assert hosts.split_host_port(" broker-a.example:10911 ") == ("broker-a.example", 10911)
+    assert hosts.split_host_port("[::1]:1") == ("::1", 1)
     assert hosts.join("::1", 1) == "[::1]:1"
 
 
@@ -34,13 +34,13 @@ def test_split_and_join() -> None:
 )
 def test_invalid_addresses(text) -> None:
     with pytest.raises(ValueError):
-        hosts.split(text)
+        hosts.split_host_port(text)
 
 
 def test_values_that_cannot_be_packed() -> None:
     with pytest.raises(ValueError):
-        hosts.pack("host.example:80")
+        hosts.pack_host("host.example:80")
     with pytest.raises(ValueError):
         hosts.pack_ip("1.2.3.4", -1)
     with pytest.raises(ValueError):
-        hosts.unpack(b"short")
+        hosts.unpack_host(b"short")

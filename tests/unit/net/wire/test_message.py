@@ -10,18 +10,18 @@ import zstandard
 from turbopump.engine import compression
 from turbopump.engine.compression import CompressionMissing
 from turbopump.net.wire.bodies import BadBody
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message import (
     decode_batch,
     decode_messages,
+    decompress_body,
     encode_batch,
-    inflate,
 )
 from turbopump.net.wire.properties import encode_properties
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 
-HOST = pack("10.0.0.5:10911")
+HOST = pack_host("10.0.0.5:10911")
 
 
 def stored(body: bytes, *, sys_flag: int = 0, properties: bytes = b"", offset: int = 0) -> bytes:
@@ -77,28 +77,28 @@ def test_compressed_bodies(sys_flag, compress) -> None:
     (message,) = decode_messages(stored(compress(text), sys_flag=sys_flag))
     assert message.body == text
     with pytest.raises(BadBody):
-        inflate(sys_flag, b"nonsense")
+        decompress_body(sys_flag, b"nonsense")
     with pytest.raises(BadBody, match="ends"):
-        inflate(sys_flag, compress(text)[:-3])
+        decompress_body(sys_flag, compress(text)[:-3])
 
 
 @pytest.mark.parametrize(("sys_flag", "compress"), COMPRESSED)
 def test_decompression_is_bounded(sys_flag, compress, monkeypatch) -> None:
     monkeypatch.setattr(compression, "INFLATED_MAX", 1 << 20)
     with pytest.raises(BadBody, match="over"):
-        inflate(sys_flag, compress(bytes(8 << 20)))
-    assert len(inflate(sys_flag, compress(bytes(1 << 20)))) == 1 << 20
+        decompress_body(sys_flag, compress(bytes(8 << 20)))
+    assert len(decompress_body(sys_flag, compress(bytes(1 << 20)))) == 1 << 20
 
 
 def test_zstandard_frames_without_a_size() -> None:
     compressor = zstandard.ZstdCompressor().compressobj()
     text = b"text " * 5000
-    assert inflate(0x201, compressor.compress(text) + compressor.flush()) == text
+    assert decompress_body(0x201, compressor.compress(text) + compressor.flush()) == text
 
 
 def test_unknown_compression() -> None:
     with pytest.raises(BadBody, match="unknown"):
-        inflate(0x701, b"x")
+        decompress_body(0x701, b"x")
 
 
 @pytest.mark.parametrize(("sys_flag", "package"), [(0x101, "lz4"), (0x201, "zstandard")])
@@ -112,7 +112,7 @@ def test_a_missing_package_is_named(sys_flag, package, monkeypatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(CompressionMissing, match=package):
-        inflate(sys_flag, b"x")
+        decompress_body(sys_flag, b"x")
 
 
 def test_inner_batches_are_unwrapped() -> None:

@@ -24,7 +24,7 @@ CHECK_POINT = (
 def test_a_check_point_is_read_and_written_to_the_byte() -> None:
     check_point = CheckPoint.parse(CHECK_POINT)
     assert check_point == CheckPoint(KEY, 20_000, (0, 2))
-    assert check_point.body() == CHECK_POINT
+    assert check_point.encode_body() == CHECK_POINT
     assert check_point.queue_offsets() == [4, 6]
     assert check_point.index_of(6) == 1
     assert check_point.index_of(5) is None
@@ -54,11 +54,11 @@ def test_a_damaged_check_point_is_refused(old: bytes, new: bytes) -> None:
 
 def test_acknowledgements_are_read_and_written() -> None:
     one = Acknowledgement(KEY, (QueueOffset(6),))
-    assert Acknowledgement.parse(one.body(), False) == one
-    assert b'"ao":6' in one.body()
+    assert Acknowledgement.parse(one.encode_body(), False) == one
+    assert b'"ao":6' in one.encode_body()
     many = Acknowledgement(KEY, (QueueOffset(4), QueueOffset(6)), is_batch=True)
-    assert Acknowledgement.parse(many.body(), True) == many
-    assert b'"ao":-1,"aol":[4,6]' in many.body()
+    assert Acknowledgement.parse(many.encode_body(), True) == many
+    assert b'"ao":-1,"aol":[4,6]' in many.encode_body()
     assert (one.tag, many.tag) == ("ack", "bAck")
 
 

@@ -7,7 +7,7 @@ import pytest
 from turbopump.broker.escape.topic_masters import masters_of
 from turbopump.net.allocation.shares import queues_of, readable_counts
 from turbopump.net.client.admin import reading
-from turbopump.net.client.routes import interpret
+from turbopump.net.client.routes import read_route
 from turbopump.net.wire.route import (
     QUEUES_MAX,
     BrokerData,
@@ -63,8 +63,8 @@ def _counts(names: list[str]) -> dict[str, int]:
     [
         lambda: dict(readable_counts(HOSTILE)),
         lambda: _counts([one.broker_name for one in queues_of("T", [("a", INT_MAX), ("c", 4)])]),
-        lambda: _counts([one.broker_name for one in interpret("T", HOSTILE).subscribe]),
-        lambda: _counts([one.broker_name for one in interpret("T", HOSTILE).publish]),
+        lambda: _counts([one.broker_name for one in read_route("T", HOSTILE).subscribe]),
+        lambda: _counts([one.broker_name for one in read_route("T", HOSTILE).publish]),
         lambda: _counts([one.broker_name for one, _ in reading._queues("T", HOSTILE)]),
         lambda: {one.name: one.queue_count for one in masters_of(HOSTILE, "own")},
     ],

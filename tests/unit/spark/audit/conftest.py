@@ -60,7 +60,7 @@ class Group:
             is_batch_topic="Batch".__eq__,
             delay_levels_ms=[1000, 5000, 10_000],
         )
-        self.logs[name] = store.replicated(NOW_MS)
+        self.logs[name] = store.as_replicated(NOW_MS)
 
     def elect(self, name: str, epoch: int = 0) -> None:
         """Make a different broker the master; all others receive its epoch list."""
@@ -191,7 +191,7 @@ def only(audit: Audit, *names: str) -> Verdict:
     """The first named verdict, after a check that exactly the named ones have findings."""
     broken = [one.name for one in audit.verdicts if one.findings]
     assert sorted(broken) == sorted(names), "\n".join(audit.lines())
-    return audit.verdict(names[0])
+    return audit.find_verdict(names[0])
 
 
 Make = Callable[..., Group]

@@ -56,5 +56,5 @@ def logs_of(*replicas: AuditedReplica) -> list[AuditedLog]:
 
 def reported_places(tally: Tally) -> list[str]:
     """Findings with their stores, in order; then the undecided points."""
-    verdict = tally.verdict()
+    verdict = tally.make_verdict()
     return [*(f"{one.store}: {one.what}" for one in verdict.findings), *verdict.undecided]

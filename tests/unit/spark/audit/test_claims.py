@@ -13,7 +13,7 @@ from turbopump.spark.audit.claims import (
     Fact,
     JudgedStore,
     Judgement,
-    judge,
+    judge_claim,
 )
 from turbopump.spark.audit.ledger import Claim, digest_of
 
@@ -34,7 +34,7 @@ def judged(
     replica: JudgedStore = REPLICA,
 ) -> Judgement:
     found = Judgement()
-    judge(claim, facts, AuditedStores((leader, replica), 0), found)
+    judge_claim(claim, facts, AuditedStores((leader, replica), 0), found)
     return found
 
 
@@ -179,7 +179,7 @@ def test_parts_add_up_to_the_same_in_any_order() -> None:
     for order in (claims, claims[::-1]):
         total = Judgement()
         for claim in order:
-            total.add(judged([], claim))
+            total.merge(judged([], claim))
         totals.append((total.missing, total.acked.total, total.acked.counts))
     assert totals[0] == totals[1]
     assert [at for at, _ in totals[0][0]] == list(range(SOUGHT_MAX))

@@ -111,7 +111,7 @@ def test_tallies_add_up_in_any_order() -> None:
     for order in ([[9, 1, 5], [4, 2], [7]], [[7], [4, 2], [9, 1, 5]]):
         total = Tally("records", limit=3)
         for numbers in order:
-            total.add(part(numbers))
+            total.merge(part(numbers))
         totals.append((total.total, total.findings[:3], total.counts, total.reasons))
     assert totals[0] == totals[1]
     assert totals[0][0] == 6 and totals[0][2] == {"records": 6}

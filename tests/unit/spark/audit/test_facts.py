@@ -18,8 +18,8 @@ from turbopump.spark.audit.facts import (
     Summary,
     claims_of,
     facts_of,
-    search,
-    summarize,
+    search_bodies,
+    summarize_ledger,
 )
 from turbopump.spark.audit.ledger import (
     Claim,
@@ -122,14 +122,14 @@ def test_where_a_lost_message_is_found(log: Log) -> None:
     places = [log.add(number, b"twice" if number else b"once", f"K{number}") for number in range(5)]
     task = log.task()
     sought = claim(99, b"once"), claim(98, key="K3"), claim(97, b"nowhere", "K3"), claim(0, b"once")
-    found = search(SearchTask(task, sought))
+    found = search_bodies(SearchTask(task, sought))
     assert [(number, one.fact.log_offset) for number, one in found] == [
         (0, places[0]),
         (1, places[3]),
     ]
-    many = search(SearchTask(task, (claim(99, b"twice"),)))
+    many = search_bodies(SearchTask(task, (claim(99, b"twice"),)))
     assert len(many) == ELSEWHERE_MAX, "a finding names the first ones"
-    assert search(SearchTask(task, (claim(99),))) == [], "of which nothing was written down"
+    assert search_bodies(SearchTask(task, (claim(99),))) == [], "of which nothing was written down"
 
 
 # Ledgers
@@ -156,7 +156,7 @@ ENTRIES = (
 
 
 def test_a_summary(tmp_path: Path) -> None:
-    found = summarize(written(tmp_path / "a.jsonl", *ENTRIES))
+    found = summarize_ledger(written(tmp_path / "a.jsonl", *ENTRIES))
     assert (found.acked, found.read) == (3, 1)
     assert found.confirmed == {"a": 500} and found.deleted == {"T": 50}, "the greatest of each"
     assert found.elected == {(3, "a"): 100, (4, "b"): None}
@@ -165,10 +165,10 @@ def test_a_summary(tmp_path: Path) -> None:
 
 
 def test_summaries_add_up_as_one_ledger_would(tmp_path: Path) -> None:
-    whole = summarize(written(tmp_path / "a.jsonl", *ENTRIES))
+    whole = summarize_ledger(written(tmp_path / "a.jsonl", *ENTRIES))
     for at in range(len(ENTRIES) + 1):
-        one = summarize(written(tmp_path / "b.jsonl", *ENTRIES[:at]))
-        one.add(summarize(written(tmp_path / "c.jsonl", *ENTRIES[at:])))
+        one = summarize_ledger(written(tmp_path / "b.jsonl", *ENTRIES[:at]))
+        one.merge(summarize_ledger(written(tmp_path / "c.jsonl", *ENTRIES[at:])))
         assert one == whole
 
 
@@ -177,12 +177,12 @@ def test_reports_of_brokers_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(facts, "WRITERS_MAX", 2)
     cuts = [Cut("b", 900, at) for at in range(5)]
     writers = [Claim(False, "T", 0, at, broker="a", epoch=at % 4) for at in range(8)]
-    found = summarize(written(tmp_path / "a.jsonl", *cuts, *writers))
+    found = summarize_ledger(written(tmp_path / "a.jsonl", *cuts, *writers))
     assert (len(found.cuts), len(found.writers)) == (3, 2)
     assert found.left_out == 2 + 4 and found.acked == 8, "claims are counted all the same"
     total = Summary()
     for _ in range(2):
-        total.add(summarize(written(tmp_path / "a.jsonl", *cuts[:2])))
+        total.merge(summarize_ledger(written(tmp_path / "a.jsonl", *cuts[:2])))
     assert (len(total.cuts), total.left_out) == (3, 1)
 
 

@@ -61,7 +61,7 @@ def test_epoch_lists_that_lie_elsewhere(group: Group, tmp_path: Path) -> None:
     assert [one.epochs.last_epoch for one in run(None, AuditOptions(stores)).stores] == [-1, 6, -1]
     found = run(None, AuditOptions(stores, epoch_files=tuple(moved)))
     assert [one.epochs for one in found.stores] == [one.epochs for one in whole.stores]
-    assert found.verdict("epochs").members() == whole.verdict("epochs").members()
+    assert found.find_verdict("epochs").members() == whole.find_verdict("epochs").members()
     alone = run(None, AuditOptions(stores[:1], epoch_files=(f"{tmp_path}/a.epochs",)))
     assert alone.stores[0].epochs == whole.stores[0].epochs
     for wrong in ("x=/nowhere", "/nowhere", "a=/nowhere"):
@@ -82,11 +82,11 @@ def test_a_flipped_byte_of_a_body(group: Group) -> None:
     assert (finding.topic, finding.queue_id, finding.queue_offset) == claim.place
     audit = group.audit()
     assert audit.leader == "b", "most are right, not the leader"
-    records = audit.verdict("records").findings
+    records = audit.find_verdict("records").findings
     assert [(one.log_offset, one.store) for one in records] == [(claim.log_offset, "b")]
-    (lost,) = audit.verdict("acked-survives").findings
+    (lost,) = audit.find_verdict("acked-survives").findings
     assert "is not there" in lost.what and lost.store == "b"
-    assert audit.verdict("queue-offsets").outcome is PromiseOutcome.UNDECIDED
+    assert audit.find_verdict("queue-offsets").outcome is PromiseOutcome.UNDECIDED
 
 
 def test_a_flipped_byte_that_no_checksum_covers(group: Group) -> None:
@@ -121,7 +121,7 @@ def test_an_acknowledged_message_is_missing(make: Make) -> None:
     point = group.logs["a"].end
     lost = group.send()
     group.elect("b")
-    group.logs["a"].truncate(point, 0)
+    group.logs["a"].truncate_log(point, 0)
     record_epochs(group.logs["a"], group.logs["b"].epochs)
     group.write(1, queue_id=lost.queue_id, body=b"another one")
     group.stop()
@@ -196,7 +196,7 @@ def test_a_replica_that_would_be_cut_below_its_confirmed_offset(make: Make) -> N
     group.send(acknowledged=False)
     group.send(acknowledged=False)
     group.stop()
-    verdict = group.audit().verdict("truncation")
+    verdict = group.audit().find_verdict("truncation")
     assert [one.log_offset for one in verdict.findings] == [at]
     assert "would be cut" in verdict.findings[0].what and verdict.findings[0].store == "a"
 
@@ -265,7 +265,7 @@ def test_an_epoch_behind_the_end(group: Group) -> None:
     (finding,) = only(group.audit(), "epochs").findings
     assert (finding.store, finding.epoch, finding.log_offset) == ("c", 9, 70_000)
     (group.root("c") / "abort").write_text("1")
-    verdict = group.audit().verdict("epochs")
+    verdict = group.audit().find_verdict("epochs")
     assert verdict.outcome is PromiseOutcome.UNDECIDED and "epoch 9" in verdict.undecided[0]
 
 
@@ -277,9 +277,9 @@ def test_a_damaged_epoch_file(group: Group) -> None:
     path.with_name("epochFileCheckpoint.bak").unlink()
     audit = group.audit()
     only(audit, "epochs")
-    assert "b has no whole epoch list" in audit.verdict("epochs").undecided
+    assert "b has no whole epoch list" in audit.find_verdict("epochs").undecided
     path.unlink()
-    assert audit.verdict("truncation").outcome is PromiseOutcome.UNDECIDED
+    assert audit.find_verdict("truncation").outcome is PromiseOutcome.UNDECIDED
 
 
 def test_a_replica_that_has_nothing(make: Make) -> None:
@@ -291,7 +291,7 @@ def test_a_replica_that_has_nothing(make: Make) -> None:
     for name in "ab":
         group.logs[name].confirm_to(group.logs["a"].end, NOW_MS)
     group.stop()
-    verdict = group.audit().verdict("replicas-equal")
+    verdict = group.audit().find_verdict("replicas-equal")
     assert verdict.outcome is PromiseOutcome.UNDECIDED
     assert verdict.undecided == ("c has no message: nothing of it was compared",)
     assert verdict.counts["bytes compared"] > 0
@@ -308,7 +308,7 @@ def test_a_replica_that_has_nothing_in_common(make: Make) -> None:
     group.logs["b"].confirm_to(claims(group)[5].log_offset, NOW_MS)
     group.stop()
     (group.root("a") / "commitlog" / f"{0:020d}").unlink()
-    verdict = group.audit().verdict("replicas-equal")
+    verdict = group.audit().find_verdict("replicas-equal")
     assert verdict.outcome is PromiseOutcome.UNDECIDED
     assert any("b has confirmed 0 to" in why for why in verdict.undecided), verdict.undecided
 
@@ -323,7 +323,7 @@ def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
     assert group.read("c", end + 102, 1) != b"\0"
     # For a killed store there is no verdict, except where a cut was reported.
     (group.root("c") / "abort").write_text("1")
-    verdict = group.audit().verdict("truncation")
+    verdict = group.audit().find_verdict("truncation")
     assert verdict.outcome is PromiseOutcome.UNDECIDED and verdict.undecided[0].startswith("c:")
     group.entries.append(Cut("c", end + 500, end))
     (finding,) = only(group.audit(), "truncation").findings
@@ -340,12 +340,12 @@ def test_a_whole_record_behind_a_cut(group: Group) -> None:
         group.change(name, last.log_offset, bytes(8))
     group.entries.remove(last)
     audit = group.audit()
-    tails = audit.verdict("truncation").findings
+    tails = audit.find_verdict("truncation").findings
     assert {(one.store, one.log_offset) for one in tails} == {
         (name, last.log_offset + 8) for name in "abc"
     }
     assert audit.stores[0].end == last.log_offset
-    assert "is confirmed, whole records end at" in audit.verdict("records").findings[0].what
+    assert "is confirmed, whole records end at" in audit.find_verdict("records").findings[0].what
     assert end > last.log_offset and head
 
 
@@ -393,8 +393,8 @@ def test_cuts_that_were_written_down(group: Group) -> None:
         "c", 1200, 900, 2, own=((0, 0), (1, 1000)), other=((0, 0), (2, 900)), other_end=1100
     )
     group.entries.append(right)
-    assert group.audit().verdict("truncation").counts["cuts"] == 1
-    only_holds = group.audit().verdict("truncation")
+    assert group.audit().find_verdict("truncation").counts["cuts"] == 1
+    only_holds = group.audit().find_verdict("truncation")
     assert only_holds.outcome is PromiseOutcome.HOLDS
     group.entries[-1] = Cut("c", 1200, 1000, 2, own=right.own, other=right.other, other_end=1100)
     (finding,) = only(group.audit(), "truncation").findings
@@ -411,10 +411,10 @@ def test_old_files_went_by_age(group: Group) -> None:
     audit = group.audit(leader="a")
     assert not audit.is_broken, "\n".join(audit.lines())
     assert audit.stores[2].min == FILE_SIZE
-    assert audit.verdict("replicas-equal").outcome is PromiseOutcome.HOLDS
+    assert audit.find_verdict("replicas-equal").outcome is PromiseOutcome.HOLDS
     for name in "ab":
         (group.root(name) / "commitlog" / f"{0:020d}").unlink()
-    verdict = group.audit().verdict("acked-survives")
+    verdict = group.audit().find_verdict("acked-survives")
     assert verdict.outcome is PromiseOutcome.HOLDS
     old = sum((one.log_offset or 0) < FILE_SIZE for one in claims(group))
     assert verdict.counts == {"claims": 130, "found": 130 - old, "too old to be there": old}

@@ -62,7 +62,7 @@ def checked(
     fields: dict[str, Any] = {"confirm": None, "is_stopped": True, **more}
     region, places = Region(bytearray(text)), Tally("queue-offsets")
     check = UnitCheck("a", BASE, region=region, queues=queues, places=places, **fields)  # type: ignore[arg-type]
-    check.compare(row, topic)
+    check.compare_record(row, topic)
     return places, check.not_compared
 
 
@@ -145,10 +145,10 @@ def test_uncompared_bytes_are_reported_with_their_number() -> None:
     for queue_id, count in ((1, 3), (2, 1_500)):
         other = NotCompared()
         other.absent["T", queue_id] = count
-        total.add(other)
-    total.add(NotCompared(unmade=3))
+        total.merge(other)
+    total.merge(NotCompared(unmade=3))
     places = Tally("queue-offsets")
-    total.report("a", places)
+    total.record_reasons("a", places)
     found = reported_places(places)
     assert any(
         text.startswith("a: 1,503 records of 2 queues lie before") and "T queue 2: 1,500" in text
@@ -158,7 +158,7 @@ def test_uncompared_bytes_are_reported_with_their_number() -> None:
     assert any(text.startswith("a: 1 inner batches") for text in found)
     assert places.counts == {"records without a queue unit": 1_508}
     nothing = Tally("queue-offsets")
-    NotCompared().report("a", nothing)
+    NotCompared().record_reasons("a", nothing)
     assert reported_places(nothing) == [] and nothing.counts == {}
 
 
@@ -180,15 +180,21 @@ def test_units_lie_in_their_files(tmp_path: Path) -> None:
     write(tmp_path, "T", 0, 10, (100, 5, 1), (200, 6, 2))
     write(tmp_path, "T", 0, 12, (300, 7, 3), (0, 0, 0))
     with QueueFiles(str(tmp_path)) as queues:
-        found = [queues.unit("T", 0, number) for number in range(9, 15)]
+        found = [queues.read_unit("T", 0, number) for number in range(9, 15)]
         assert [None if one is None else one[:3] for one in found] == [
             *(None, (100, 5, 1), (200, 6, 2), (300, 7, 3), (0, 0, 0), None)
         ]
         assert found[3] is not None and found[3].position == 0
-        assert [queues.reaches("T", 0, number) for number in (9, 10, 99)] == [False, True, True]
-        assert queues.unit("T", 1, 10) is None and not queues.reaches("T", 1, 10)
+        assert [queues.begins_before("T", 0, number) for number in (9, 10, 99)] == [
+            False,
+            True,
+            True,
+        ]
+        assert queues.read_unit("T", 1, 10) is None and not queues.begins_before("T", 1, 10)
         for topic in ("../T", "T\0", "a/b"):
-            assert queues.unit(topic, 0, 10) is None, "a topic of a damaged record leads nowhere"
+            assert queues.read_unit(topic, 0, 10) is None, (
+                "a topic of a damaged record leads nowhere"
+            )
 
 
 def test_mappings_are_bounded(tmp_path: Path) -> None:
@@ -196,10 +202,10 @@ def test_mappings_are_bounded(tmp_path: Path) -> None:
         write(tmp_path, "T", queue_id, 0, (100 + queue_id, 5, 1))
     with QueueFiles(str(tmp_path)) as queues:
         for queue_id in range(MAPPED_MAX + 5):
-            found = queues.unit("T", queue_id, 0)
+            found = queues.read_unit("T", queue_id, 0)
             assert found is not None and found.log_offset == 100 + queue_id
         assert len(queues._mapped) == MAPPED_MAX
-        assert len(queues.all()) == MAPPED_MAX + 5
+        assert len(queues.all_queues()) == MAPPED_MAX + 5
     assert not queues._mapped
 
 
@@ -208,18 +214,18 @@ def test_folders_that_are_no_queues(tmp_path: Path) -> None:
     for name in ("x", "-1", "٣"):
         (tmp_path / FOLDER / "T" / name).mkdir()
     with QueueFiles(str(tmp_path)) as queues:
-        assert queues.all() == [("T", 3)]
+        assert queues.all_queues() == [("T", 3)]
     with QueueFiles(str(tmp_path / "none")) as queues:
-        assert queues.all() == []
+        assert queues.all_queues() == []
 
 
 def test_the_first_unit_of_a_queue(tmp_path: Path) -> None:
     write(tmp_path, "T", 0, 5, (0, 0, 0), (700, 5, 1))
     write(tmp_path, "T", 1, 5, (0, 0, 0))
     with QueueFiles(str(tmp_path)) as queues:
-        found = queues.first("T", 0)
+        found = queues.first_unit("T", 0)
         assert found is not None and (found.log_offset, found.position) == (700, UNIT_SIZE)
-        assert queues.first("T", 1) is None and queues.first("T", 2) is None
+        assert queues.first_unit("T", 1) is None and queues.first_unit("T", 2) is None
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_findings_are_in_the_order_of_the_log_then_of_queues() -> None:
     rng = random.Random(1)
     for _ in range(20):
         mixed = rng.sample(ordered, len(ordered))
-        assert sorted(mixed, key=lambda one: one.order) == ordered
+        assert sorted(mixed, key=lambda one: one.sort_key) == ordered
 
 
 def findings(*log_offsets: int) -> list[Finding]:
@@ -74,7 +74,7 @@ def test_the_first_findings_are_kept_and_the_rest_is_counted() -> None:
     for finding in findings(*numbers):
         tally.add_finding(finding)
         assert len(tally.findings) <= 4 * tally.limit, "bounded however many there are"
-    verdict = tally.verdict()
+    verdict = tally.make_verdict()
     assert [one.log_offset for one in verdict.findings] == [0, 1, 2]
     assert verdict.more == 97 and verdict.outcome is PromiseOutcome.VIOLATED
     assert verdict.lines()[-1] == "    and 97 more"
@@ -84,30 +84,30 @@ def test_reasons_are_told_once_and_so_many() -> None:
     tally = Tally("records")
     for _ in range(3):
         tally.cannot_check("a: no epoch list")
-    assert tally.verdict().undecided == ("a: no epoch list",)
+    assert tally.make_verdict().undecided == ("a: no epoch list",)
     for number in range(2 * REASONS_MAX):
         tally.cannot_check(str(number))
-    assert len(tally.verdict().undecided) == REASONS_MAX
+    assert len(tally.make_verdict().undecided) == REASONS_MAX
 
 
 def test_the_definition_of_an_outcome() -> None:
     nothing = Tally("records")
-    assert nothing.verdict().outcome is PromiseOutcome.HOLDS
-    assert nothing.verdict(looked=False).outcome is PromiseOutcome.UNDECIDED
+    assert nothing.make_verdict().outcome is PromiseOutcome.HOLDS
+    assert nothing.make_verdict(looked=False).outcome is PromiseOutcome.UNDECIDED
     nothing.cannot_check("it may be open")
-    assert nothing.verdict().outcome is PromiseOutcome.UNDECIDED, (
+    assert nothing.make_verdict().outcome is PromiseOutcome.UNDECIDED, (
         "then it does not count as holding"
     )
-    nothing.extend(findings(5))
-    assert nothing.verdict().outcome is PromiseOutcome.VIOLATED
-    assert nothing.verdict(looked=False).outcome is PromiseOutcome.VIOLATED
+    nothing.add_findings(findings(5))
+    assert nothing.make_verdict().outcome is PromiseOutcome.VIOLATED
+    assert nothing.make_verdict(looked=False).outcome is PromiseOutcome.VIOLATED
 
 
 def test_parts_add_up_in_any_order() -> None:
     parts = []
     for number in range(3):
         part = Tally("records")
-        part.extend(findings(*range(number * 10, number * 10 + 15)))
+        part.add_findings(findings(*range(number * 10, number * 10 + 15)))
         part.count("records", 100 + number)
         part.count(f"of {number}", 0)
         part.cannot_check(f"reason {number}")
@@ -116,8 +116,8 @@ def test_parts_add_up_in_any_order() -> None:
     for order in itertools.permutations(parts):
         total = Tally("records")
         for part in order:
-            total.add(part)
-        found.add(str(total.verdict().members()))
+            total.merge(part)
+        found.add(str(total.make_verdict().members()))
     (text,) = found
     assert "'records': 303" in text and "'of 2': 0" in text
     assert f"'more': {45 - FINDINGS_MAX}" in text
@@ -127,17 +127,17 @@ def test_a_verdict_as_lines_and_as_json() -> None:
     tally = Tally("acked-survives")
     tally.count("acknowledged", 1_234_567)
     tally.count("abandoned", 0)
-    assert tally.verdict().lines() == [
+    assert tally.make_verdict().lines() == [
         "acked-survives     holds          0 abandoned, 1,234,567 acknowledged"
     ]
-    assert Tally("records").verdict().lines() == ["records            holds"]
-    tally.extend(findings(7))
+    assert Tally("records").make_verdict().lines() == ["records            holds"]
+    tally.add_findings(findings(7))
     tally.cannot_check("b: it may be open")
-    head, first, reason = tally.verdict().lines()
+    head, first, reason = tally.make_verdict().lines()
     assert head.split()[:2] == ["acked-survives", "VIOLATED"]
     assert first == "    wrong [a; log offset 7]"
     assert reason == "    not decidable: b: it may be open"
-    assert tally.verdict().members() == {
+    assert tally.make_verdict().members() == {
         "verdict": "acked-survives",
         "outcome": "violated",
         "counts": {"abandoned": 0, "acknowledged": 1_234_567},

@@ -111,7 +111,7 @@ def selected(*words: str, job: str = "throughput") -> RowSelection:
 
 def test_all_confirmed_rows_unless_something_else_is_said() -> None:
     assert selected("/a", "/b") == RowSelection(("/a", "/b"))
-    limits = selected("/a").limits()
+    limits = selected("/a").read_arguments()
     assert limits.pop("confirmed") is True and limits.pop("prune_by_time") is False
     assert set(limits.values()) == {None}
 
@@ -123,7 +123,7 @@ def test_each_option_of_a_selection_reaches_it() -> None:
     assert found == RowSelection(
         ("/a",), ("T", "U"), (0, 3), 10, 20, 5, 9, confirmed=False, prune_by_time=True
     )
-    assert found.describe() == {
+    assert found.describe_as_json() == {
         "stores": ["/a"],
         "topics": ["T", "U"],
         "queue_ids": [0, 3],
@@ -137,7 +137,9 @@ def test_each_option_of_a_selection_reaches_it() -> None:
 
 
 def test_until_is_exclusive_and_a_limit_of_0_is_one() -> None:
-    limits = selected("/a", "--since", "0", "--until", "0", "--min-log-offset", "0").limits()
+    limits = selected(
+        "/a", "--since", "0", "--until", "0", "--min-log-offset", "0"
+    ).read_arguments()
     assert (limits["min_store_ms"], limits["max_store_ms"]) == (0, -1)
     assert limits["min_log_offset"] == 0
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from turbopump.spark.export.bodies import UnreadableBody, plain
+from turbopump.spark.export.bodies import UnreadableBody, decompress_bodies
 from turbopump.spark.schema import arrow_schema
 
 TEXT = b"text " * 100
@@ -35,7 +35,7 @@ def test_compressed_bodies_become_plain_and_say_so() -> None:
         (0x201, zstandard.compress(TEXT)),
         (0x8, b""),
     ]
-    found = plain(batch(*rows))
+    found = decompress_bodies(batch(*rows))
     assert found.schema == arrow_schema(COLUMNS)
     assert found.column("body").to_pylist() == [b"as it is", *[TEXT] * 4, b""]
     assert found.column("sys_flag").to_pylist() == [0, 0, 0x8, 0, 0, 0x8]
@@ -44,10 +44,10 @@ def test_compressed_bodies_become_plain_and_say_so() -> None:
 
 def test_a_batch_without_compressed_bodies_is_not_touched() -> None:
     given = batch((0, b"one"), (0x100, b"two"))
-    assert plain(given) is given
+    assert decompress_bodies(given) is given
 
 
 @pytest.mark.parametrize(("flag", "word"), [(0x201, "Zstandard"), (0x701, "unknown")])
 def test_a_bad_body_is_named_with_its_place(flag, word) -> None:
     with pytest.raises(UnreadableBody, match=f"^t, queue 3, queue offset 1: .*{word}"):
-        plain(batch((0, b""), (flag, b"nonsense")))
+        decompress_bodies(batch((0, b""), (flag, b"nonsense")))

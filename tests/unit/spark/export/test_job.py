@@ -16,7 +16,7 @@ from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage
-from turbopump.spark.commands.parsers import export
+from turbopump.spark.commands.parsers import export_parser
 from turbopump.spark.export import job
 from turbopump.spark.export.job import ExportOptions, ExportResult, main, options_of
 from turbopump.spark.schema import COLUMNS
@@ -160,14 +160,14 @@ def test_an_export_is_replaced_and_nothing_else(store: str, tmp_path: Path, caps
 
 
 def test_options(store: str) -> None:
-    given = export().parse_args(
+    given = export_parser().parse_args(
         [store, "-t", "T", "-o", "x", "--columns", "topic, body", "--plain-bodies", "--overwrite"]
     )
     found = options_of(given)
     assert found == ExportOptions(
         RowSelection((store,), ("T",)), "x", "parquet", ("topic", "body"), True, True
     )
-    every = options_of(export().parse_args([store, "--all-topics", "-o", "x"]))
+    every = options_of(export_parser().parse_args([store, "--all-topics", "-o", "x"]))
     assert every.columns == COLUMNS and not every.plain_bodies
 
 
@@ -192,12 +192,12 @@ def test_bytes_of_a_part_of_an_array(kind: str) -> None:
     import pyarrow as pa
 
     values = pa.array(["front", "a", "", "ccc", "end"]).cast(getattr(pa, kind)())
-    offsets, data = job._slices(values.slice(1, 3))
+    offsets, data = job._offsets_and_bytes(values.slice(1, 3))
     texts = [data[start:end].tobytes() for start, end in itertools.pairwise(offsets)]
     assert texts == [b"a", b"", b"ccc"]
-    offsets, data = job._slices(values.slice(2, 0))
+    offsets, data = job._offsets_and_bytes(values.slice(2, 0))
     assert len(offsets) == 1
-    assert len(job._slices(pa.array([], getattr(pa, kind)()))[1]) == 0
+    assert len(job._offsets_and_bytes(pa.array([], getattr(pa, kind)()))[1]) == 0
 
 
 @pytest.mark.parametrize("broken", [b"no zlib", b""])
@@ -223,7 +223,7 @@ def test_a_failure_is_a_jobs(store: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     def broken(*_: Any, **__: Any) -> Any:
         raise StoreError("the log is damaged at 5")
 
-    monkeypatch.setattr(RowSelection, "arrow", broken)
+    monkeypatch.setattr(RowSelection, "read_arrow_batches", broken)
     with pytest.raises(JobError, match="the log is damaged at 5"):
         job.run(None, ExportOptions(RowSelection((store,)), str(tmp_path / "x"), "ninja"))
     assert list(tmp_path.iterdir()) == []

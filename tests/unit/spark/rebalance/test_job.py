@@ -63,7 +63,7 @@ def history(**more: object) -> str:
 
 
 def test_a_line_becomes_a_row() -> None:
-    row = job._row(history(), "file")
+    row = job._parse_line(history(), "file")
     names = [part.split()[0].strip("`") for part in job.ROW_DDL.split(", ")]
     assert set(row) <= set(names) and row.get("error") is None
     assert row["time"] == datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
@@ -74,16 +74,16 @@ def test_a_line_becomes_a_row() -> None:
 
 def test_rows_that_follow_each_other_are_known_by_their_assignments() -> None:
     """The end of a rebalance equals the start of the next, in any order of queues and members."""
-    first = job._row(history(), "file")
+    first = job._parse_line(history(), "file")
     after = {"c2": [QUEUES[3], QUEUES[2]], "c1": QUEUES[:2]}
-    second = job._row(history(before=after, after={"c2": QUEUES}), "file")
+    second = job._parse_line(history(before=after, after={"c2": QUEUES}), "file")
     assert second["before_id"] == first["after_id"] != first["before_id"]
-    other = job._row(history(before={"c1": QUEUES[:3], "c2": QUEUES[3:]}), "file")
+    other = job._parse_line(history(before={"c1": QUEUES[:3], "c2": QUEUES[3:]}), "file")
     assert other["before_id"] != first["after_id"]
 
 
 def test_a_line_that_is_none_is_named_and_shortened() -> None:
-    row = job._row("x" * 500, "file")
+    row = job._parse_line("x" * 500, "file")
     assert row["file"] == "file" and row["error"].startswith("no JSON: ")
     assert len(row["error"]) < 200
 
@@ -105,15 +105,15 @@ LIMITS: list[tuple[str, float, bool, float]] = [
 @pytest.mark.parametrize(("name", "limit", "is_broken", "found"), LIMITS)
 def test_each_limit(name: str, limit: float, is_broken: bool, found: float) -> None:
     given: dict[str, Any] = {name: limit}
-    ((_, value, asked, broken),) = job._limits(SUMMARY, RebalanceOptions(("h",), **given))
+    ((_, value, asked, broken),) = job._check_limits(SUMMARY, RebalanceOptions(("h",), **given))
     assert (value, asked, broken) == (found, limit, is_broken)
 
 
 def test_unknown_figures_break_no_limit() -> None:
     unknown = replace(SUMMARY, stickiness=None, time_consumed_ms=None)
     options = RebalanceOptions(("h",), max_time_ms=0.0, min_stickiness=1.0)
-    assert list(job._limits(unknown, options)) == []
-    assert list(job._limits(SUMMARY, RebalanceOptions(("h",)))) == []
+    assert list(job._check_limits(unknown, options)) == []
+    assert list(job._check_limits(SUMMARY, RebalanceOptions(("h",)))) == []
 
 
 def test_the_report_for_people() -> None:
@@ -123,7 +123,7 @@ def test_the_report_for_people() -> None:
     assert "unknown: there are first assignments only" in text
     assert "computing p50 0.1 ms, p99 0.3 ms, at most 0.4 ms" in text
     assert "2 did not begin with the assignment before" in text
-    assert text.endswith("verdict: ok") and result.ok
+    assert text.endswith("verdict: ok") and result.is_ok
     broken = replace(result, violations=("too slow",))
     assert broken.lines()[-2:] == ["violated: too slow", "verdict: violated"]
     text = "\n".join(replace(result, groups=(SUMMARY,)).lines())

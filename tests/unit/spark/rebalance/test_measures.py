@@ -11,9 +11,9 @@ from tests.unit.spark.allocation import Queue, averaged, history, lines, sticky
 from turbopump.spark.rebalance.measures import (
     BadHistory,
     assignment_id,
-    measure,
-    pairwise,
+    measure_rebalance,
     parse,
+    sum_of_differences,
 )
 
 Q = [("b", number) for number in range(6)]
@@ -37,7 +37,7 @@ def line(before: object, after: dict[str, list[Queue]], /, **more: object) -> st
 @given(st.lists(st.integers(0, 50), max_size=8))
 def test_the_balance_score_is_the_sum_over_all_pairs(sizes) -> None:
     pairs = itertools.combinations(sizes, 2)
-    assert pairwise(sizes) == sum(abs(one - two) for one, two in pairs)
+    assert sum_of_differences(sizes) == sum(abs(one - two) for one, two in pairs)
 
 
 def owned(**queues: str) -> dict[str, list[Queue]]:
@@ -58,7 +58,7 @@ def test_the_measures_of_the_proposal(before, after, degree, stickiness) -> None
     """The proposal's examples: a first assignment, one of three members leaves, sticky and by
     average."""
     queues = sorted({queue for owned in after.values() for queue in owned})
-    found = measure(parse(line(before, after, queues=queues, start_ms=5, end_ms=12)))
+    found = measure_rebalance(parse(line(before, after, queues=queues, start_ms=5, end_ms=12)))
     assert found.balance_degree == pytest.approx(degree)
     assert found.stickiness == stickiness
 
@@ -78,7 +78,7 @@ def test_the_measures_of_the_proposal(before, after, degree, stickiness) -> None
 def test_balance(sizes, score, balance, spread) -> None:
     places = iter(Q)
     after = {f"c{at}": list(itertools.islice(places, size)) for at, size in enumerate(sizes)}
-    found = measure(parse(line({}, after)))
+    found = measure_rebalance(parse(line({}, after)))
     assert (found.balance_score, found.spread) == (score, spread)
     assert found.evenness == pytest.approx(balance)
 
@@ -86,11 +86,11 @@ def test_balance(sizes, score, balance, spread) -> None:
 def test_movement_by_hand() -> None:
     """c leaves; a may keep 3 of its 4, b both of its 2."""
     before = {"a": Q[:4], "b": Q[4:5], "c": Q[5:]}
-    found = measure(parse(line(before, {"a": Q[1:4], "b": [Q[0], *Q[4:]]})))
+    found = measure_rebalance(parse(line(before, {"a": Q[1:4], "b": [Q[0], *Q[4:]]})))
     assert (found.stayed, found.moved, found.moved_min, found.retention) == (4, 1, 1, 1.0)
     assert found.stickiness == 4 / 6
     assert (found.revoked, found.assigned) == (2, 2)
-    worse = measure(parse(line(before, {"a": Q[3:], "b": Q[:3]})))
+    worse = measure_rebalance(parse(line(before, {"a": Q[3:], "b": Q[:3]})))
     assert (worse.stayed, worse.moved, worse.moved_min) == (1, 4, 1)
     assert worse.retention == 0.25
 
@@ -112,14 +112,14 @@ def test_no_balanced_assignment_moves_less_than_the_bound(data, members, queues)
         if max(map(chosen.count, clients)) - min(map(chosen.count, clients)) <= 1
     )
     after = sticky(clients, places, before)
-    found = measure(parse(line(before, after, members=clients, queues=places)))
+    found = measure_rebalance(parse(line(before, after, members=clients, queues=places)))
     assert found.moved_min == least
     assert (found.moved, found.retention, found.evenness) == (least, 1.0, 1.0)
 
 
 def test_the_models_match_their_names() -> None:
     worth = {
-        allocate: [measure(parse(text)) for text in lines(history(allocate, 7, 60))]
+        allocate: [measure_rebalance(parse(text)) for text in lines(history(allocate, 7, 60))]
         for allocate in (averaged, sticky)
     }
     for found in worth.values():
@@ -147,7 +147,7 @@ def test_the_models_match_their_names() -> None:
 def test_a_wrong_assignment_is_named(after, more, faults) -> None:
     one = parse(line({}, after, **more))
     assert list(one.faults) == faults
-    measure(one)
+    measure_rebalance(one)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.spark.sink import sending
-from turbopump.spark.sink.sending import NotSafe, Target, messages, request_chains
+from turbopump.spark.sink.sending import NotSafe, Target, make_messages, request_chains
 from turbopump.spark.sink.writer import WrongRows, target_of
 from turbopump.spark.source.options import BadOption
 
@@ -104,14 +104,14 @@ def test_rows_are_messages() -> None:
     lists = batch(
         rows, body=TEXT, keys=pa.list_(TEXT), properties=PAIRS, tags=TEXT, flag=pa.int32()
     )
-    assert list(messages(lists, "T")) == [
+    assert list(make_messages(lists, "T")) == [
         Message("T", "zwei Wörter".encode(), "t", ("a", "b"), {"own": "v"}, flag=3),
         Message("T", b"x", properties={}),
     ]
     named = batch(
         [{"body": b"x", "topic": "U", "keys": " a b"}], body=pa.binary(), topic=TEXT, keys=TEXT
     )
-    assert list(messages(named, None)) == [Message("U", b"x", keys=["a", "b"], properties={})]
+    assert list(make_messages(named, None)) == [Message("U", b"x", keys=["a", "b"], properties={})]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_rows_are_messages() -> None:
 )
 def test_a_row_that_is_no_message_is_shown(row: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgument, match=rf"{words}: the row \{{'topic'"):
-        list(messages(batch([row], body=pa.binary(), topic=TEXT), None))
+        list(make_messages(batch([row], body=pa.binary(), topic=TEXT), None))
 
 
 def test_small_messages_travel_together_and_those_of_a_key_in_order() -> None:
@@ -140,4 +140,4 @@ def test_small_messages_travel_together_and_those_of_a_key_in_order() -> None:
 def test_a_message_that_is_not_safe_is_not_sent() -> None:
     result = SendResult(SendStatus.FLUSH_SLAVE_TIMEOUT, "1", "2", MessageQueue("T", "b", 0), 5)
     with pytest.raises(NotSafe, match="stored by b, which answered FLUSH_SLAVE_TIMEOUT"):
-        sending._check(result)
+        sending._check_safe(result)

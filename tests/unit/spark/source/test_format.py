@@ -143,9 +143,9 @@ def test_a_plan_that_is_kept_is_read_as_the_store_is_then(tmp_path: Path) -> Non
     made = reader(root, partitionBytes="4k", confirmed="false")
     parts = made.partitions()
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         replicated.to_replica(NOW_MS)
-        replicated.truncate(LogOffset(model_rows(root)[60]["log_offset"]), NOW_MS)
+        replicated.truncate_log(LogOffset(model_rows(root)[60]["log_offset"]), NOW_MS)
         replicated.to_master(7, NOW_MS)
         fill(store, 80, seed=5)
     fresh = rows(reader(root, confirmed="false"))
@@ -223,7 +223,7 @@ def test_no_request_is_larger_than_a_step(
     """A step limits the requests to an object store, and so a worker's memory."""
     root = stores["generated"]
     opener = store_location.StoreFolder(pa.fs.LocalFileSystem())
-    parts = open_table(str(root), opener).split(1 << 20)
+    parts = open_table(str(root), opener).split_ranges(1 << 20)
     sizes: list[int] = []
     region = store_location._Pieces.region
 

@@ -14,9 +14,9 @@ from turbopump.spark.arrow import open_table
 from turbopump.spark.source.positions import (
     BadPosition,
     Fate,
-    Position,
+    StreamPosition,
+    compare_with_log,
     decode_position,
-    judge,
     position_at,
 )
 
@@ -26,7 +26,7 @@ Write = Callable[[Store, Replicated], None]
 def written(root: Path, *steps: Write) -> LogTable:
     """The table of a replicated store after some steps."""
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         for step in steps:
             step(store, replicated)
     return open_table(str(root))
@@ -47,7 +47,7 @@ def confirm(_store: Store, replicated: Replicated) -> None:
 def cut_at(log_offset: int) -> Write:
     def run(_store: Store, replicated: Replicated) -> None:
         replicated.to_replica(NOW_MS)
-        replicated.truncate(log_offset, NOW_MS)  # type: ignore[arg-type]
+        replicated.truncate_log(log_offset, NOW_MS)  # type: ignore[arg-type]
 
     return run
 
@@ -61,7 +61,7 @@ def test_a_log_that_only_grew_is_the_same(tmp_path: Path) -> None:
     position = position_at(before, before.end)
     assert (position.epoch, position.entries) == (3, ((3, 0),))
     after = written(tmp_path, master(5), messages(30, 2), confirm)
-    assert judge(after, position).fate is Fate.SAME
+    assert compare_with_log(after, position).fate is Fate.SAME
     grown = position_at(after, after.end)
     assert grown.entries == ((3, 0), (5, before.end))
     assert position_at(after, before.end) == position, "the new epoch wrote nothing before it"
@@ -71,7 +71,7 @@ def test_a_cut_is_seen_while_the_log_is_shorter(tmp_path: Path) -> None:
     before = written(tmp_path, master(3), messages(30), confirm)
     position = position_at(before, before.end)
     at = starts(tmp_path)[20]
-    verdict = judge(written(tmp_path, cut_at(at)), position)
+    verdict = compare_with_log(written(tmp_path, cut_at(at)), position)
     assert (verdict.fate, verdict.resume) == (Fate.CUT, at)
     assert f"read up to {before.end} of epoch 3" in verdict.reason
     assert f"ends at {at} now" in verdict.reason
@@ -83,11 +83,13 @@ def test_a_cut_is_seen_when_others_wrote_on(tmp_path: Path) -> None:
     at = starts(tmp_path)[20]
     after = written(tmp_path, cut_at(at), master(4), messages(60, 2), confirm)
     assert after.end > before.end
-    verdict = judge(after, position)
+    verdict = compare_with_log(after, position)
     assert (verdict.fate, verdict.resume) == (Fate.CUT, at)
     assert f"read up to {before.end} of epoch 3" in verdict.reason
     assert f"epoch 4 there now; the two part at {at}" in verdict.reason
-    assert judge(after, position_at(before, at)).fate is Fate.SAME, "who was not further is fine"
+    assert compare_with_log(after, position_at(before, at)).fate is Fate.SAME, (
+        "who was not further is fine"
+    )
 
 
 def test_where_two_histories_part_is_found_across_epochs(tmp_path: Path) -> None:
@@ -98,19 +100,19 @@ def test_where_two_histories_part_is_found_across_epochs(tmp_path: Path) -> None
     at = starts(tmp_path)[10]
     assert at < first.end
     after = written(tmp_path, cut_at(at), master(2), messages(90, 3), master(4), messages(5, 4))
-    verdict = judge(after, position)
+    verdict = compare_with_log(after, position)
     assert (verdict.fate, verdict.resume) == (Fate.CUT, at)
-    bare = Position(position.log_offset, position.epoch)
-    assert judge(after, bare).fate is Fate.CUT
+    bare = StreamPosition(position.log_offset, position.epoch)
+    assert compare_with_log(after, bare).fate is Fate.CUT
 
 
 def test_a_short_form_knows_its_epoch(tmp_path: Path) -> None:
     before = written(tmp_path, master(3), messages(30), confirm)
     position = decode_position([3, before.end])
-    assert judge(before, position).fate is Fate.SAME
+    assert compare_with_log(before, position).fate is Fate.SAME
     at = starts(tmp_path)[20]
     after = written(tmp_path, cut_at(at), master(4), messages(60, 2), confirm)
-    verdict = judge(after, position)
+    verdict = compare_with_log(after, position)
     assert (verdict.fate, verdict.resume) == (Fate.CUT, at)
 
 
@@ -118,7 +120,10 @@ def test_a_lost_epoch_list_is_no_proof(tmp_path: Path) -> None:
     before = written(tmp_path, master(3), messages(30), confirm)
     for name in ("epochFileCheckpoint", "epochFileCheckpoint.bak"):
         (tmp_path / name).unlink()
-    assert judge(open_table(str(tmp_path)), position_at(before, before.end)).fate is Fate.CUT
+    assert (
+        compare_with_log(open_table(str(tmp_path)), position_at(before, before.end)).fate
+        is Fate.CUT
+    )
 
 
 def test_a_store_without_epochs_is_judged_by_its_records(tmp_path: Path) -> None:
@@ -126,16 +131,18 @@ def test_a_store_without_epochs_is_judged_by_its_records(tmp_path: Path) -> None
         fill(store, 40)
     before = open_table(str(tmp_path))
     position = position_at(before, before.end)
-    assert position == Position(before.end)
+    assert position == StreamPosition(before.end)
     inside = position_at(before, starts(tmp_path)[30])
     with opened(tmp_path) as store:
         fill(store, 10, 2)
     after = open_table(str(tmp_path))
-    assert judge(after, position).fate is judge(after, inside).fate is Fate.SAME
-    assert judge(after, Position(inside.log_offset + 4)).fate is Fate.CUT  # type: ignore[arg-type]
+    assert (
+        compare_with_log(after, position).fate is compare_with_log(after, inside).fate is Fate.SAME
+    )
+    assert compare_with_log(after, StreamPosition(inside.log_offset + 4)).fate is Fate.CUT  # type: ignore[arg-type]
     with opened(tmp_path) as store:
         store.truncate(inside.log_offset, NOW_MS)
-    verdict = judge(open_table(str(tmp_path)), position)
+    verdict = compare_with_log(open_table(str(tmp_path)), position)
     assert (verdict.fate, verdict.resume) == (Fate.CUT, inside.log_offset)
 
 
@@ -147,7 +154,7 @@ def test_the_end_of_a_full_file_is_a_place(tmp_path: Path) -> None:
     rolled = [end for end in ends if end not in starts(tmp_path)][:-1]
     assert len(rolled) > 1, "ends of records with a filler after them"
     for end in rolled:
-        assert judge(table, position_at(table, end)).fate is Fate.SAME
+        assert compare_with_log(table, position_at(table, end)).fate is Fate.SAME
 
 
 def test_messages_removed_by_retention_are_distinguished(tmp_path: Path) -> None:
@@ -155,7 +162,7 @@ def test_messages_removed_by_retention_are_distinguished(tmp_path: Path) -> None
     position = position_at(table, starts(tmp_path)[3])
     first = min((tmp_path / "commitlog").iterdir())
     first.unlink()
-    verdict = judge(open_table(str(tmp_path)), position)
+    verdict = compare_with_log(open_table(str(tmp_path)), position)
     assert (verdict.fate, verdict.resume) == (Fate.EXPIRED, 16 * 1024)
     assert f"read up to {position.log_offset} of epoch 3, but begins at 16384" in verdict.reason
 

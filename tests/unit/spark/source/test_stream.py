@@ -45,7 +45,7 @@ def read(reader: LogStreamReader, start: Any, end: Any) -> list[int]:
 
 def write(root: Path, count: int, seed: int, epoch: int) -> None:
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         replicated.to_master(epoch, NOW_MS)
         fill(store, count, seed)
         replicated.confirm_to(replicated.end, NOW_MS)
@@ -53,9 +53,9 @@ def write(root: Path, count: int, seed: int, epoch: int) -> None:
 
 def cut(root: Path, log_offset: int) -> None:
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         replicated.to_replica(NOW_MS)
-        replicated.truncate(LogOffset(log_offset), NOW_MS)
+        replicated.truncate_log(LogOffset(log_offset), NOW_MS)
 
 
 def starts(root: Path) -> list[int]:
@@ -111,7 +111,7 @@ def test_no_batch_for_a_new_epoch_alone(root: Path) -> None:
     reader = stream(root)
     end = reader.latestOffset(reader.initialOffset(), ALL)
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         replicated.to_master(9, NOW_MS)
     assert reader.latestOffset(end, ALL) == end
 
@@ -202,7 +202,7 @@ def test_confirmed_end_that_went_back_is_waited_for(root: Path) -> None:
     reader = stream(root)
     end = stream(root, confirmed="false").latestOffset(reader.initialOffset(), ALL)
     with opened(root) as store:
-        replicated = store.replicated(NOW_MS)
+        replicated = store.as_replicated(NOW_MS)
         replicated.to_master(4, NOW_MS)
         fill(store, 20, 2)
     assert reader.latestOffset(end, ALL) == end

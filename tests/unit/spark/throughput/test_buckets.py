@@ -10,7 +10,7 @@ from turbopump.spark.throughput.buckets import (
     ERROR_MAX,
     EXACT_BELOW,
     STEPS,
-    bounds,
+    bucket_bounds,
     buckets_of,
 )
 
@@ -32,14 +32,14 @@ def test_a_value_lies_within_the_bounds_of_its_bucket(seed: int) -> None:
     rng = random.Random(seed)
     for value in [rng.getrandbits(rng.randrange(1, 62)) for _ in range(2000)] + AROUND_POWERS:
         value = max(0, value)
-        low, high = bounds(bucket_of(value))
+        low, high = bucket_bounds(bucket_of(value))
         assert low <= value < high
         assert high - low == 1 or (high - low) / low <= ERROR_MAX
         assert value >= EXACT_BELOW or high - low == 1
 
 
 def test_buckets_follow_each_other_without_a_hole() -> None:
-    ends = [bounds(bucket) for bucket in range(5000)]
+    ends = [bucket_bounds(bucket) for bucket in range(5000)]
     assert ends[0][0] == 0
     assert all(one[1] == other[0] for one, other in itertools.pairwise(ends))
     assert [bucket_of(low) for low, _ in ends] == list(range(5000))

@@ -9,10 +9,10 @@ import pytest
 
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.throughput import events
-from turbopump.spark.throughput.analysis import PlaceFigures, analyse
+from turbopump.spark.throughput.analysis import PlaceFigures, analyse_cells
 from turbopump.spark.throughput.batches import CELL, NEEDED, PREPARED, ROLLED_BACK, count_cells
 from turbopump.spark.throughput.cells import QUEUE, Derivation
-from turbopump.spark.throughput.local_tables import LocalTables, merged
+from turbopump.spark.throughput.local_tables import LocalTables, merge_cells
 from turbopump.spark.throughput.result import Row, Throughput
 from turbopump.spark.throughput.spark_tables import in_lists
 
@@ -54,7 +54,9 @@ def cells(*rows: Mapping[str, Any]) -> pa.Table:
         )
     batch = pa.RecordBatch.from_pylist(whole, arrow_schema(NEEDED))
     halves = batch.slice(0, len(whole) // 2), batch.slice(len(whole) // 2)
-    return merged(CELL.empty_table(), [part for half in halves for part in count_cells([half])])
+    return merge_cells(
+        CELL.empty_table(), [part for half in halves for part in count_cells([half])]
+    )
 
 
 def at(*offsets: int) -> list[dict[str, int]]:
@@ -64,7 +66,9 @@ def at(*offsets: int) -> list[dict[str, int]]:
 def derived(table: pa.Table, derivation: Derivation, *metrics: str) -> list[Row]:
     """Rows that a derivation makes from the cells of some metrics."""
     tables = LocalTables()
-    return list(tables.derived(tables.where(table, "metric", metrics), derivation).to_pylist())
+    return list(
+        tables.derive_table(tables.filter_rows(table, "metric", metrics), derivation).to_pylist()
+    )
 
 
 def gaps(table: pa.Table) -> list[Row]:
@@ -77,11 +81,11 @@ def clock_steps(table: pa.Table) -> list[Row]:
 
 def level(table: pa.Table, keys: tuple[str, ...]) -> list[Row]:
     """Figures for each value of the keys, as the job's tables have them."""
-    return list(PlaceFigures(LocalTables(), table).table(keys).to_pylist())
+    return list(PlaceFigures(LocalTables(), table).statistics_table(keys).to_pylist())
 
 
 def analysed(table: pa.Table) -> Throughput:
-    return analyse(LocalTables(), table, ("s",), 3)
+    return analyse_cells(LocalTables(), table, ("s",), 3)
 
 
 def ranges(table: pa.Table) -> list[tuple[int, int, int]]:
@@ -145,7 +149,7 @@ def test_silences_of_each_level() -> None:
         {"ms": 7_999},
     )
     found: dict[str, list[tuple[int, int, int]]] = {}
-    for row in PlaceFigures(LocalTables(), table).silences().to_pylist():
+    for row in PlaceFigures(LocalTables(), table).silences_table().to_pylist():
         times = row["from_ms"] - BEGIN_MS, row["until_ms"] - BEGIN_MS, row["silent_seconds"]
         found.setdefault(row["level"], []).append(times)
     assert found == {
@@ -209,7 +213,7 @@ def test_sums_and_peaks_by_any_key() -> None:
 
 def test_lists_of_spark_have_all_rows_for_batches_of_any_size() -> None:
     table = cells(*({"ms": 700 * n, "topic": "tu"[n % 2], "queue_offset": n} for n in range(60)))
-    judged = LocalTables().where(table, "metric", ("offset",)).sort_by("topic")
+    judged = LocalTables().filter_rows(table, "metric", ("offset",)).sort_by("topic")
     for size in (1, 3, 1000):
         batches = [batch.columns for batch in judged.to_batches(max_chunksize=size)]
         lists = list(in_lists(events.GAPS, iter(batches)))
@@ -221,8 +225,8 @@ def test_lists_of_spark_have_all_rows_for_batches_of_any_size() -> None:
 def test_rows_in_order_with_missing_values_last() -> None:
     rows: list[Row] = [{"a": 1, "b": None}, {"a": 2, "b": 1}, {"a": 1, "b": 5}]
     table, tables = pa.Table.from_pylist(rows), LocalTables()
-    assert tables.first(table, ("b desc", "a")) == (rows[2], rows[1], rows[0])
-    assert tables.first(table, ("a", "b"), 2) == (rows[2], rows[0])
+    assert tables.first_rows(table, ("b desc", "a")) == (rows[2], rows[1], rows[0])
+    assert tables.first_rows(table, ("a", "b"), 2) == (rows[2], rows[0])
 
 
 def test_everything_about_a_store_with_one_of_each() -> None:

@@ -40,9 +40,9 @@ def test_comparison_with_a_copy_releases_its_tables(monkeypatch: pytest.MonkeyPa
 
 def test_comparison_with_a_replica_releases_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = cast(Any, KeptFrame())
-    monkeypatch.setattr(replicas, "_records", lambda _table: frame)
-    monkeypatch.setattr(replicas, "_blocks", lambda _records: frame)
-    monkeypatch.setattr(replicas, "_ends", failing_query)
+    monkeypatch.setattr(replicas, "_record_columns", lambda _table: frame)
+    monkeypatch.setattr(replicas, "_digest_blocks", lambda _records: frame)
+    monkeypatch.setattr(replicas, "_find_ends", failing_query)
     with pytest.raises(RuntimeError, match="a worker died"):
-        replicas.lag(frame, frame, ("/leader", "/replica"))
+        replicas.compare_replica(frame, frame, ("/leader", "/replica"))
     assert KeptFrame.kept == 0

@@ -11,7 +11,7 @@ from tests.spark_stores import NOW_MS, fill, model_rows, opened
 
 from turbopump.spark.throughput import local_tables
 from turbopump.spark.throughput.job import main
-from turbopump.spark.throughput.statistics import percentile
+from turbopump.spark.throughput.statistics import compute_percentile
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_percentiles_are_numpys(count: int) -> None:
     whole, ends = np.repeat(values, counts), list(np.cumsum(counts))
     for part in (0.0, 0.5, 0.99, 0.999, 1.0):
         expected = np.percentile(whole, part * 100)
-        assert percentile(list(values), ends, part) == pytest.approx(expected, rel=1e-12)
+        assert compute_percentile(list(values), ends, part) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_command_tells_short_silences(

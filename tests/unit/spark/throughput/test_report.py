@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from turbopump.spark.throughput.buckets import buckets_of
-from turbopump.spark.throughput.report import render, size, summary
+from turbopump.spark.throughput.report import render, size, summary_lines
 from turbopump.spark.throughput.result import (
     ROWS_SHOWN,
     STEPS_SHOWN,
@@ -22,7 +22,7 @@ from turbopump.spark.throughput.result import (
     ReplicaLag,
     Shown,
     Throughput,
-    iso,
+    format_iso,
     step_seconds,
 )
 
@@ -52,8 +52,8 @@ FIGURES: dict[str, object] = {
     "peak_bytes_per_s": 700,
 }
 TOTALS = FIGURES | {
-    "first_time": iso(START_S * 1000),
-    "last_time": iso(START_S * 1000 + 9000),
+    "first_time": format_iso(START_S * 1000),
+    "last_time": format_iso(START_S * 1000 + 9000),
     "topics": 2,
     "queues": 3,
     "hosts": 2,
@@ -74,19 +74,19 @@ def result(**changes: Any) -> Throughput:
     stall = {
         "level": "queue",
         **place,
-        "from_time": iso(START_S * 1000),
-        "until_time": iso(START_S * 1000 + 7000),
+        "from_time": format_iso(START_S * 1000),
+        "until_time": format_iso(START_S * 1000 + 7000),
         "silent_ms": 7000,
     }
     step = {
         "store": "a",
-        "later_time": iso(5),
+        "later_time": format_iso(5),
         "later_log_offset": 7,
-        "earlier_time": iso(1),
+        "earlier_time": format_iso(1),
         "earlier_log_offset": 9,
         "back_ms": 4,
     }
-    gap = {**place, "first_missing": 5, "last_missing": 8, "missing": 4, "seen_time": iso(1)}
+    gap = {**place, "first_missing": 5, "last_missing": 8, "missing": 4, "seen_time": format_iso(1)}
     point = {"start_s": START_S, **FIGURES}
     kept = Throughput(
         stores=(EVIL,),
@@ -114,8 +114,8 @@ def test_the_longest_silences_are_told_however_short_they_are() -> None:
         {
             "level": level,
             "store": "a",
-            "from_time": iso(START_S * 1000 + at_ms),
-            "until_time": iso(START_S * 1000 + at_ms + 3000),
+            "from_time": format_iso(START_S * 1000 + at_ms),
+            "until_time": format_iso(START_S * 1000 + at_ms + 3000),
             "silent_ms": silent_ms,
         }
         for level, at_ms, silent_ms in (("queue", 1, 3100), ("store", 2, 3012), ("store", 9, 2998))
@@ -124,7 +124,7 @@ def test_the_longest_silences_are_told_however_short_they_are() -> None:
     assert (
         "longest silences of a store: 3,012 ms from 2023-11-14T22:13:20.002Z, 2,998 ms from"
         " 2023-11-14T22:13:20.009Z"
-    ) in summary(quiet)
+    ) in summary_lines(quiet)
     page = render(quiet)
     assert all(f"{row['silent_ms']:,} ms" in page for row in silences)
 
@@ -235,7 +235,7 @@ def test_an_empty_store_has_a_page_too() -> None:
         histograms=(),
     )
     assert "no message" in render(nothing)
-    assert "no message" in " ".join(summary(nothing))
+    assert "no message" in " ".join(summary_lines(nothing))
 
 
 @pytest.mark.parametrize("start_s", [-62_135_596_800 * 2, 0, 253_402_300_800 * 4])
@@ -244,8 +244,8 @@ def test_times_that_no_calendar_has_are_drawn(start_s: int) -> None:
     stall = {
         "level": "store",
         "store": "a",
-        "from_time": iso(start_s * 1000),
-        "until_time": iso(start_s * 1000 + 9000),
+        "from_time": format_iso(start_s * 1000),
+        "until_time": format_iso(start_s * 1000 + 9000),
         "silent_ms": 9000,
     }
     parsed(render(result(over_time=(point,), topics_over_time=(), stalls=Shown((stall,), 1))))
@@ -270,7 +270,9 @@ def test_json_has_everything() -> None:
 
 
 def test_the_summary_has_the_lag_of_a_replica() -> None:
-    text = "\n".join(summary(result(replicas=(LAG, replace(LAG, differs=True)), copies=COPIES)))
+    text = "\n".join(
+        summary_lines(result(replicas=(LAG, replace(LAG, differs=True)), copies=COPIES))
+    )
     assert "2 records and 40 B behind a, for at least 1,500 ms" in text
     assert "they differ from log offset 60 on" in text
     assert "2 missing (1 before later ones)" in text

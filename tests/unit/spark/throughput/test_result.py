@@ -12,7 +12,7 @@ from turbopump.spark import plots
 from turbopump.spark.plots import (
     COLOURS,
     Line,
-    histogram,
+    draw_histogram,
     interval_bars,
     lines_over_time,
     numbered_lines,
@@ -21,9 +21,9 @@ from turbopump.spark.throughput.result import (
     STEPS_SHOWN,
     TIMES,
     Shown,
-    iso,
-    readable,
+    format_iso,
     step_seconds,
+    times_as_text,
 )
 from turbopump.spark.throughput.spark_tables import SparkTables
 
@@ -43,21 +43,24 @@ START_S = 1_700_000_000
     ],
 )
 def test_times_are_text_and_times_outside_the_calendar_are_numbers(time_ms: int, text: str) -> None:
-    assert iso(time_ms) == text
+    assert format_iso(time_ms) == text
 
 
 def test_a_row_has_its_times_under_the_names_of_tables() -> None:
     row = {name: 1_000 * number for number, name in enumerate(TIMES)}
-    found = readable({**row, "topic": "T", "first_missing": 5})
+    found = times_as_text({**row, "topic": "T", "first_missing": 5})
     assert set(found) == {*TIMES.values(), "topic", "first_missing"}
-    assert found["first_time"] == iso(0) and found["first_missing"] == 5
-    assert readable({"first_ms": None, "last_ms": None}) == {"first_time": None, "last_time": None}
+    assert found["first_time"] == format_iso(0) and found["first_missing"] == 5
+    assert times_as_text({"first_ms": None, "last_ms": None}) == {
+        "first_time": None,
+        "last_time": None,
+    }
 
 
 def test_rows_left_out_of_a_table() -> None:
-    assert Shown().left_out == 0
-    assert Shown(({"a": 1}, {"a": 2}), 2).left_out == 0
-    assert Shown(({"a": 1},), 1_000).left_out == 999
+    assert Shown().rows_left_out == 0
+    assert Shown(({"a": 1}, {"a": 2}), 2).rows_left_out == 0
+    assert Shown(({"a": 1},), 1_000).rows_left_out == 999
 
 
 @pytest.mark.parametrize("first_s", [0, 1, 59, 86_399, START_S, -5])
@@ -168,7 +171,7 @@ def plotted() -> Iterator[str]:
     yield lines_over_time(1, [], "a")
     yield lines_over_time(1, [Line([(0, None)], COLOURS[0])], "a", log=True)
     yield numbered_lines(1, [Line([(1, 5.0), (2, None)], COLOURS[2])], "a")
-    yield histogram(1, [([(0, 1, 5), (10, 20, 3)], COLOURS[0]), ([], COLOURS[1])], "a")
+    yield draw_histogram(1, [([(0, 1, 5), (10, 20, 3)], COLOURS[0]), ([], COLOURS[1])], "a")
     yield from (
         interval_bars(1, [(START_S, START_S + 5), (START_S, START_S)], "a"),
         interval_bars(1, [], "a"),
@@ -203,6 +206,6 @@ def test_colours_and_dates_are_in_the_plot() -> None:
 
 
 def test_results_are_json() -> None:
-    assert json.dumps(readable({"topic": "bröker", "first_ms": 0}), ensure_ascii=False) == (
+    assert json.dumps(times_as_text({"topic": "bröker", "first_ms": 0}), ensure_ascii=False) == (
         '{"topic": "bröker", "first_time": "1970-01-01T00:00:00.000Z"}'
     )

@@ -121,7 +121,7 @@ class Bench:
     def _went_online(self) -> None:
         self.online += 1
         if self.leads:
-            self.world.broker.role.begin(Alone())
+            self.world.broker.role.become_master(Alone())
 
     def say(self, **members: str) -> None:
         """Set the members that name servers return, and wait until they are settled."""
@@ -551,20 +551,20 @@ def test_progress_of_deliveries_is_the_furthest_one(make: Callable[..., Bench]) 
     slave.say(_1=SLAVE)
     master.world.pass_time(1_500)
     assert master.online == 1
-    assert master.world.broker.delay.progress() == {1: 7, 2: 2}
+    assert master.world.broker.delay.copy_progress() == {1: 7, 2: 2}
 
 
 def test_progress_of_a_longer_log_is_left(make: Callable[..., Bench]) -> None:
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     slave.world.broker.delay.durable.current = {1: QueueOffset(7)}
-    log = slave.world.broker.store.replicated(slave.world.now_ms, plain=True)
+    log = slave.world.broker.store.as_replicated(slave.world.now_ms, plain=True)
     log.to_master(-1, slave.world.now_ms)
     slave.world.broker.store.append(NewMessage("T", 0, b"x", b""), slave.world.now_ms)
     master.connections.hosts = ["10.0.0.2"]
     slave.say(_1=SLAVE)
     master.world.pass_time(1_500)
     assert master.online == 1
-    assert master.world.broker.delay.progress() == {}
+    assert master.world.broker.delay.copy_progress() == {}
 
 
 def test_forwarded_messages_are_not_delivered_by_the_master(make: Callable[..., Bench]) -> None:
@@ -573,7 +573,7 @@ def test_forwarded_messages_are_not_delivered_by_the_master(make: Callable[..., 
     slave.world.broker.delay.delivered_elsewhere(3, QueueOffset(7), slave.world.now_ms)
     master.connections.hosts = ["10.0.0.2"]
     master.world.pass_time(1_500)
-    assert (master.online, master.world.broker.delay.progress()) == (1, {3: 7})
+    assert (master.online, master.world.broker.delay.copy_progress()) == (1, {3: 7})
 
 
 def test_messages_another_replica_forwarded_are_known_before_one_acts(
@@ -585,6 +585,6 @@ def test_messages_another_replica_forwarded_are_known_before_one_acts(
     other.world.broker.delay.delivered_elsewhere(3, QueueOffset(7), other.world.now_ms)
     slave.say(_1=SLAVE, _2=OTHER)
     assert slave.world.broker.role.is_acting
-    assert slave.world.broker.delay.progress() == {3: 7}
+    assert slave.world.broker.delay.copy_progress() == {3: 7}
     slave.world.broker.delay.begin_save()
-    assert slave.world.broker.delay.take_save() is not None
+    assert slave.world.broker.delay.take_unsaved_content() is not None

@@ -62,7 +62,7 @@ def make(make_world: Callable[..., World]) -> Callable[..., Elector]:
         world.broker.topics.put(TopicConfig("T", 1, 1), 1)
         world.broker.groups.put(SubscriptionGroupConfig("G"), 1)
         broker = Elector(world, address, names)
-        world.broker.role.end(own_id)
+        world.broker.role.become_replica(own_id)
         world.broker.offsets.versions.following = True
         world.broker.delay.durable.versions = world.broker.offsets.versions
         return broker
@@ -105,7 +105,7 @@ def test_a_master_without_a_lease_acts_while_name_servers_show_it(
 ) -> None:
     master = make(MASTER, 1)
     role = master.world.broker.role
-    role.begin(Alone())
+    role.become_master(Alone())
     master.say(_0=MASTER, _2=SLAVE)
     assert not master.acts()
     assert master.commit(3) == 0
@@ -192,7 +192,7 @@ def test_an_elected_master_takes_progress_only_of_forwarded_messages(
     elected.say(_2=SLAVE, _3=OTHER)
     assert elected.group.on_elected(Alone())
     assert elected.online == 1
-    assert elected.world.broker.delay.progress() == ({1: 7} if more else {})
+    assert elected.world.broker.delay.copy_progress() == ({1: 7} if more else {})
 
 
 def test_a_broker_deposed_meanwhile_serves_nothing(make: Callable[..., Elector]) -> None:

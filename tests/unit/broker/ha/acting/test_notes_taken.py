@@ -34,7 +34,7 @@ def notes(bench: Bench) -> ActingJournal:
 
 
 def starts(bench: Bench) -> list[int]:
-    return sorted(note.key.start for note in notes(bench).all())
+    return sorted(note.key.start for note in notes(bench).all_notes())
 
 
 def pops(bench: Bench, *at: int) -> None:

@@ -42,7 +42,7 @@ def test_a_saved_identity_is_found(tmp_path: Path) -> None:
 def test_a_forgotten_id_is_kept_aside(tmp_path: Path) -> None:
     files = real(tmp_path)
     files.save(3)
-    files.forget()
+    files.remove_files()
     assert real(tmp_path).load() is None
     assert (tmp_path / "brokerIdentity-forgotten").read_text() == "c#b#3"
 
@@ -117,7 +117,7 @@ def test_forgetting_survives_a_crash() -> None:
         disk.sync_folder("/")
         saved(IdentityFiles(disk, PATH, "c", "b"))
         disk.cut_after = cut
-        gone: Callable[[], None] = IdentityFiles(disk, PATH, "c", "b").forget
+        gone: Callable[[], None] = IdentityFiles(disk, PATH, "c", "b").remove_files
         try:
             gone()
         except PowerCut:

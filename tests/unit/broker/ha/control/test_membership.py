@@ -49,7 +49,7 @@ def test_three_steps_then_a_heartbeat_then_an_election(make: Make) -> None:
     assert member.broker.service.is_master
     assert term(member).sync.options.own_id == 4
     assert member.broker.log.epochs.last_epoch == 1
-    assert member.membership.reason == ""
+    assert member.membership.reason_without_role == ""
 
 
 def test_a_restart_registers_under_the_same_id_from_any_address(make: Make, group: Group) -> None:
@@ -216,7 +216,7 @@ def test_no_heartbeat_while_the_damage_is_not_told(
     member = master(make)
     monkeypatch.setattr(type(member.broker.log), "may_lead", False)
     member.script.beats.clear()
-    member.membership.look_soon()
+    member.membership.read_state_soon()
     member.pass_time(3000)
     assert member.script.beats == []
     assert member.registered(word(1, 1)).fields["damaged"] == "true"
@@ -278,7 +278,7 @@ def test_a_notice_switches_both_sides(make: Make) -> None:
     assert one.ha_info(two.broker.address) == address_of(2)
     two.pass_time(300)
     one.pass_time(300)
-    assert one.membership._follows
+    assert one.membership._is_following
     assert agree(two, 4) == {1, 2}
     assert two.broker.read() == [b"kept"]
 
@@ -355,7 +355,7 @@ def test_a_glimpse_of_a_later_epoch_makes_it_look(make: Make) -> None:
     """F30: the notice was lost."""
     one, two = pair(make)
     seen = headers.BrokerHeartbeatResponse(LEASE_MS, 2, 2, 3)
-    one.membership._look_if_newer(seen)
+    one.membership._read_state_if_newer(seen)
     one.pass_time()
     one.info(word(2, 2, set_epoch=3))
     assert not one.broker.service.is_master
@@ -408,7 +408,7 @@ def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
     one.group.network.unreachable.add(one.broker.address)
     one.group.network.run()
     assert one.broker.send(b"x") == []
-    assert term(one).sync.required == {1, 2}
+    assert term(one).sync.required_ids == {1, 2}
     one.pass_time(100)
     one.info(word(1, 1, {1, 2}, 2))
     assert term(one).sync.members == {1, 2}, "as the controller answered (R02)"
@@ -455,7 +455,7 @@ def test_only_a_look_at_the_proposal_refuses_it(make: Make, code: int, lost: boo
     one.pass_time(300)
     one.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET).answer(code=code)
     assert term(one).sync.proposed is None
-    assert (2 in term(one).sync.required) == lost
+    assert (2 in term(one).sync.required_ids) == lost
 
 
 def test_a_newer_set_of_the_same_epoch_is_taken(make: Make) -> None:

@@ -23,7 +23,7 @@ def disk_of(*, crashed: bool, confirmed: int = 0) -> SimDisk:
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.make_folders("/store")
     disk.sync_folder("/")
-    previous_shutdown.record(disk, config(), "")
+    previous_shutdown.record_boot(disk, config(), "")
     checkpoints.save(disk, "/store", Checkpoint(confirm_offset=confirmed))
     if crashed:
         disk.write("/store/abort", b"1")
@@ -67,14 +67,14 @@ def test_a_doubt_stays_until_it_was_told(crashed: bool) -> None:
     disk.restart()
     why = previous_shutdown.read_previous_shutdown(disk, config()).loss_reason(END)
     assert why
-    previous_shutdown.record(disk, config(), why)
+    previous_shutdown.record_boot(disk, config(), why)
     if not crashed:
         disk.remove("/store/abort")
     disk.kill = True
     disk.end()
     disk.restart()
     assert previous_shutdown.read_previous_shutdown(disk, config()).loss_reason(END) == why
-    previous_shutdown.record(disk, config(), "")
+    previous_shutdown.record_boot(disk, config(), "")
     assert previous_shutdown.read_previous_shutdown(disk, config()).loss_reason(END) == ""
 
 

@@ -44,7 +44,7 @@ def test_nonsense_changes_nothing(group: Group, body: bytes) -> None:
     group.commit(5, group.replica)
 
     def tables() -> Any:
-        return replica.topics.all(), replica.groups.to_json(), offset_json(replica.offsets)
+        return replica.topics.all_topics(), replica.groups.to_json(), offset_json(replica.offsets)
 
     before = tables()
     group.link.target = lambda request: new_response(request, 0, body=body)
@@ -92,10 +92,10 @@ def test_entries_that_no_broker_has_are_left_out(group: Group) -> None:
         return new_response(request, 0, body=json.dumps(body).encode())
 
     group.link.target = answer
-    before = set(group.replica.broker.topics.all())
+    before = set(group.replica.broker.topics.all_topics())
     group.round()
     replica = group.replica.broker
-    assert set(replica.topics.all()) - before == {"good"}
+    assert set(replica.topics.all_topics()) - before == {"good"}
     assert (replica.groups.get("G") is None, replica.groups.get("H")) == (False, None)
     assert replica.groups.get("L") is None
     assert offset_json(replica.offsets)["offsetTable"] == {"T@G": {"0": 5}}
@@ -130,8 +130,8 @@ def test_pages_are_put_together(group: Group, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(metadata_answers, "PAGE", 3)
     group.master.broker.topics.put_all([TopicConfig(f"T{n}") for n in range(50)], 3)
     group.round()
-    assert group.replica.broker.topics.all() == group.master.broker.topics.all()
-    assert group.link.codes.count(21) == -(-len(group.master.broker.topics.all()) // 3)
+    assert group.replica.broker.topics.all_topics() == group.master.broker.topics.all_topics()
+    assert group.link.codes.count(21) == -(-len(group.master.broker.topics.all_topics()) // 3)
     sizes = {one.fields["topicSeq"]: one.fields for one in group.link.asked if one.code == 21}
     assert sizes["0"]["dataVersion"] == ""
     assert json.loads(sizes["3"]["dataVersion"])["counter"] == 1
@@ -152,7 +152,7 @@ def test_a_table_that_changes_between_two_pages_is_begun_again(
 
     group.link.target = answer
     group.round()
-    assert group.replica.broker.topics.all() == group.master.broker.topics.all()
+    assert group.replica.broker.topics.all_topics() == group.master.broker.topics.all_topics()
 
 
 def test_pages_that_never_end_are_given_up(group: Group) -> None:
@@ -301,7 +301,7 @@ def test_a_rocketmq_master_is_followed(group: Group, name: str) -> None:
     assert broker.delay.durable.data_version.to_json() == theirs["dataVersion"]
     if 21 in recorded:
         theirs = fastjson.loads(recorded[21].body)["topicConfigTable"]
-        mine = {name: one.to_json() for name, one in broker.topics.all().items()}
+        mine = {name: one.to_json() for name, one in broker.topics.all_topics().items()}
         assert {name: mine[name] for name in theirs} == theirs
         assert broker.topics.data_version.state_version > 0
 
@@ -334,7 +334,7 @@ def test_its_replica_is_answered_as_by_its_own_master(group: Group, name: str) -
         seen.add(int(request.code))
     assert seen >= {43, 45, 201, 402}
     topics = json.loads(bytes(Link(group.master).answer(new_topics_request()).body))
-    assert topics["topicConfigTable"].keys() == master.topics.all().keys()
+    assert topics["topicConfigTable"].keys() == master.topics.all_topics().keys()
 
 
 def new_topics_request() -> Command:

@@ -32,7 +32,7 @@ def test_everything_is_copied_at_once_and_durably(group: Group) -> None:
     group.round(0)
     assert group.link.codes == [21, 201, 43, 45, 60, 61, 402]
     assert set(group.link.addresses) == {MASTER}
-    assert replica.topics.all() == master.topics.all()
+    assert replica.topics.all_topics() == master.topics.all_topics()
     assert replica.topics.data_version == master.topics.data_version
     assert replica.groups.to_json() == master.groups.to_json()
     assert offset_json(replica.offsets) == offset_json(master.offsets)
@@ -131,8 +131,8 @@ def test_unsaved_tables_of_a_killed_master_are_not_deleted(
 def test_an_empty_master_of_a_newer_term_wipes_nothing(group: Group) -> None:
     replica = group.replica.broker
     replica.topics.put(TopicConfig("T", 7), 3)
-    group.lead.lead(9, 5)
-    group.follower.follow(MASTER, 9, group.replica.steady_ms)
+    group.lead.begin_leading(9, 5)
+    group.follower.begin_following(MASTER, 9, group.replica.steady_ms)
     group.round()
     group.round()
     assert replica.topics.get("T") == TopicConfig("T", 7)
@@ -197,7 +197,7 @@ def test_a_topic_deleted_while_the_replica_was_away_goes(group: Group) -> None:
     for _ in range(2):
         put(group.replica, {"b": "V"})
     group.follower.stop()
-    group.follower.follow(MASTER, 0, group.replica.steady_ms)
+    group.follower.begin_following(MASTER, 0, group.replica.steady_ms)
     group.round()
     assert group.replica.broker.topics.get("T") is None
 
@@ -205,15 +205,15 @@ def test_a_topic_deleted_while_the_replica_was_away_goes(group: Group) -> None:
 def test_in_one_term_a_missing_topic_was_deleted(group: Group) -> None:
     """Also after a restart of the replica, and without a deletion list (a RocketMQ master)."""
     master, replica = group.master.broker, group.replica.broker
-    group.lead.lead(3, 5)
+    group.lead.begin_leading(3, 5)
     master.topics.put(TopicConfig("T"), 7)
     group.commit(50)
-    group.follower.follow(MASTER, 3, group.replica.steady_ms)
+    group.follower.begin_following(MASTER, 3, group.replica.steady_ms)
     group.round()
     master.topics.delete("T", 8)
     master.offsets.remove_topic("T")
     again = MetadataFollower(replica, group.link)
-    again.follow(MASTER, 3, group.replica.steady_ms)
+    again.begin_following(MASTER, 3, group.replica.steady_ms)
     again.tick(group.replica.now_ms, group.replica.steady_ms)
     assert replica.topics.get("T") is None
     assert group.offset() == -1
@@ -244,8 +244,8 @@ def test_an_unobserved_reset_is_noticed(group: Group) -> None:
     group.round()
     group.commit(20)
     group.commit(25)
-    group.follower.follow("10.0.0.9:1", 0, group.replica.steady_ms)
-    group.follower.follow(MASTER, 0, group.replica.steady_ms)
+    group.follower.begin_following("10.0.0.9:1", 0, group.replica.steady_ms)
+    group.follower.begin_following(MASTER, 0, group.replica.steady_ms)
     group.round()
     assert group.offset() == 25
 
@@ -262,7 +262,7 @@ def test_a_reset_is_known_after_restarts_of_both(
         world.open()
     assert group.offset() == 100
     again = MetadataFollower(group.replica.broker, group.link)
-    again.follow(MASTER, 0, group.replica.steady_ms)
+    again.begin_following(MASTER, 0, group.replica.steady_ms)
     again.tick(group.replica.now_ms, group.replica.steady_ms)
     assert group.offset() == 20
     number = offset_json(group.replica.broker.offsets)["loweredTable"]["T@G"]["0"]
@@ -300,12 +300,12 @@ def test_a_new_master_forgets_state_its_log_lacks(group: Group) -> None:
     group.commit(2, group="H")
     group.commit(7, topic="unknown")
     group.commit(5, replica)
-    group.lead.lead(4, 9)
+    group.lead.begin_leading(4, 9)
     offsets = master.broker.offsets
     assert [offsets.query("G", "T", 0), offsets.query("H", "T", 0)] == [3, 2]
     assert offsets.query("G", "unknown", 0) == 0
     assert master.files.load("consumerOffset.json")["offsetTable"]["T@G"] == {"0": 3}
-    group.follower.follow(MASTER, 4, replica.steady_ms)
+    group.follower.begin_following(MASTER, 4, replica.steady_ms)
     group.round()
     assert group.offset() == 3
 
@@ -313,7 +313,7 @@ def test_a_new_master_forgets_state_its_log_lacks(group: Group) -> None:
 def test_messages_hidden_from_readers_count_as_held(make_world: Callable[..., Any]) -> None:
     world = make_world()
     world.broker.offsets.commit("G", "T", 0, QueueOffset(5), 5)
-    MetadataFollower(world.broker, Link(None), lambda topic, queue_id: 4).lead(0, 9)
+    MetadataFollower(world.broker, Link(None), lambda topic, queue_id: 4).begin_leading(0, 9)
     assert world.broker.offsets.query("G", "T", 0) == 4
 
 
@@ -340,12 +340,12 @@ def test_delay_progress_waits_for_the_deliveries(group: Group) -> None:
     group.round()
     assert 28 in group.link.codes
     delay = replica.broker.delay
-    assert delay.progress() == {}
+    assert delay.copy_progress() == {}
     while replica.broker.store.max_log_offset < master.broker.store.max_log_offset:
         put(replica)
-    replica.broker.role.end(1)
+    replica.broker.role.become_replica(1)
     delay.step(replica.now_ms)
-    assert delay.progress() == master.broker.delay.progress() == {1: 3}
+    assert delay.copy_progress() == master.broker.delay.copy_progress() == {1: 3}
 
 
 def test_progress_without_safe_deliveries_is_not_kept(make_world: Callable[..., Any]) -> None:
@@ -354,10 +354,10 @@ def test_progress_without_safe_deliveries_is_not_kept(make_world: Callable[..., 
     put(world, DELAY)
     world.disk.hold()
     world.pass_time(2_000)
-    assert world.broker.delay.progress() == {1: 1}
+    assert world.broker.delay.copy_progress() == {1: 1}
     follower = MetadataFollower(world.broker, Link(None))
-    follower.follow(MASTER, 2, world.steady_ms)
-    assert world.broker.delay.progress() == {}
+    follower.begin_following(MASTER, 2, world.steady_ms)
+    assert world.broker.delay.copy_progress() == {}
     world.disk.release()
 
 
@@ -382,7 +382,10 @@ def test_the_next_life_of_a_deleted_topic_is_read_whole(group: Group) -> None:
         first = store.record_of(store.units("T", 0, 0, 1)[0])
         assert first is not None
         assert first.queue_offset == 0
-    assert replica.broker.store.deletions.ends() == master.broker.store.deletions.ends()
+    assert (
+        replica.broker.store.deletions.former_life_ends()
+        == master.broker.store.deletions.former_life_ends()
+    )
     replica.close()
     replica.open()
     assert replica.broker.store.max_queue_offset("T", 0) == 2
@@ -395,7 +398,7 @@ def test_a_deletion_waits_for_the_log(group: Group) -> None:
         put(master)
     master.ask_fields(215, {"topic": "T"})
     group.round()
-    assert replica.broker.store.deletions.ends() == {}
+    assert replica.broker.store.deletions.former_life_ends() == {}
     copy_log(master, replica)
     assert replica.broker.store.max_queue_offset("T", 0) == 3
     group.follower.tick(replica.now_ms, replica.steady_ms)
@@ -448,10 +451,10 @@ def test_an_operator_deletes_nothing_of_a_replica(
     """mqadmin sends the request to all brokers; the log may hold the topic's next life already."""
     put(group.master)
     copy_log(group.master, group.replica)
-    group.replica.broker.role.end(1)
+    group.replica.broker.role.become_replica(1)
     assert group.replica.ask_fields(code, fields).code == 0
     assert group.replica.broker.store.max_queue_offset("T", 0) == 1
-    assert group.replica.broker.store.deletions.ends() == {}
+    assert group.replica.broker.store.deletions.former_life_ends() == {}
 
 
 # Roles
@@ -463,19 +466,19 @@ def test_a_new_master_knows_the_topics_of_its_log(group: Group) -> None:
     group.master.broker.topics.delete("T", 5)
     group.master.close()
     group.master.open()
-    MetadataFollower(group.master.broker, Link(None)).lead(1, 6)
+    MetadataFollower(group.master.broker, Link(None)).begin_leading(1, 6)
     assert group.master.broker.topics.get("T") is not None
 
 
 def test_a_term_is_a_newer_version_of_all_tables(group: Group) -> None:
     broker = group.master.broker
-    saved = group.lead.lead(3, 6)
+    saved = group.lead.begin_leading(3, 6)
     assert saved.done
     assert saved.value is None
     for table in (broker.topics, broker.groups, broker.offsets, broker.delay.durable):
         assert table.data_version.state_version == 3
     version = broker.topics.data_version
-    group.lead.lead(3, 7)
+    group.lead.begin_leading(3, 7)
     assert broker.topics.data_version == version
     broker.topics.put(TopicConfig("X"), 8)
     assert broker.topics.data_version.state_version == 3
@@ -483,7 +486,7 @@ def test_a_term_is_a_newer_version_of_all_tables(group: Group) -> None:
 
 def test_without_epochs_a_term_is_no_change(group: Group) -> None:
     version = group.master.broker.topics.data_version
-    group.lead.lead(-1, 6)
+    group.lead.begin_leading(-1, 6)
     assert group.master.broker.topics.data_version == version
 
 
@@ -495,11 +498,11 @@ def test_an_answer_of_another_term_is_dropped(group: Group, change: str) -> None
     if change == "stop":
         group.follower.stop()
     elif change == "lead":
-        group.follower.lead(2, 8)
+        group.follower.begin_leading(2, 8)
     elif change == "another":
-        group.follower.follow("10.0.0.9:1", 0, group.replica.steady_ms)
+        group.follower.begin_following("10.0.0.9:1", 0, group.replica.steady_ms)
     else:
-        group.follower.follow(MASTER, 2, group.replica.steady_ms)
+        group.follower.begin_following(MASTER, 2, group.replica.steady_ms)
     asked = len(group.link.asked)
     group.link.release()
     assert group.replica.broker.topics.get("T") is None
@@ -509,7 +512,7 @@ def test_an_answer_of_another_term_is_dropped(group: Group, change: str) -> None
 def test_the_same_master_again_is_no_other_term(group: Group) -> None:
     group.link.held = []
     group.round()
-    group.follower.follow(MASTER, 0, group.replica.steady_ms)
+    group.follower.begin_following(MASTER, 0, group.replica.steady_ms)
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.link.release()
     assert group.link.codes == [21, 201, 43, 45, 60, 61, 402]
@@ -517,10 +520,10 @@ def test_the_same_master_again_is_no_other_term(group: Group) -> None:
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:10911"])
 def test_no_broker_is_asked_while_no_other_is_the_master(group: Group, address: str) -> None:
-    group.follower.follow(address, 0, group.replica.steady_ms)
+    group.follower.begin_following(address, 0, group.replica.steady_ms)
     group.round()
     assert group.link.asked == []
-    assert group.follower.master == ""
+    assert group.follower.master_address == ""
 
 
 # Rhythm

@@ -82,5 +82,5 @@ def test_a_topic_that_goes_twice_while_nothing_is_written_went_at_the_later_time
         make_again(group)
         group.master.now_ms += 1_000
     found = [world.broker.store.deletions for world in (group.master, group.replica)]
-    assert found[0].ends() == found[1].ends()
-    assert found[0].times() == found[1].times()
+    assert found[0].former_life_ends() == found[1].former_life_ends()
+    assert found[0].deletion_times() == found[1].deletion_times()

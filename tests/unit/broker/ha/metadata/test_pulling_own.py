@@ -21,10 +21,10 @@ def test_an_offset_the_master_never_had_is_not_set_back_by_it(
     world.broker.offsets.versions.following = False
     group.commit(30, world)
     group.commit(4, world, "only-here")
-    group.lead.lead(9, 5)
+    group.lead.begin_leading(9, 5)
     group.commit(12)
     for _ in range(2):
-        group.follower.follow(MASTER, 9, world.steady_ms)
+        group.follower.begin_following(MASTER, 9, world.steady_ms)
         group.round()
         assert world.broker.offsets.data_version == master.offsets.data_version
         assert (group.offset(), group.offset("only-here")) == (30, 4)
@@ -36,7 +36,7 @@ def test_an_offset_the_master_never_had_is_not_set_back_by_it(
         else:
             group.follower.stop()
     group.commit(40)
-    group.follower.follow(MASTER, 9, world.steady_ms)
+    group.follower.begin_following(MASTER, 9, world.steady_ms)
     group.round()
     assert group.offset() == 40
     group.commit(20)
@@ -52,8 +52,8 @@ def test_tables_of_no_master_are_not_deleted_by_one(group: Group, restart: bool)
     master, world = group.master.broker, group.replica
     world.broker.topics.put(TopicConfig("T", 7), 3)
     world.broker.groups.put(SubscriptionGroupConfig("G"), 3)
-    group.lead.lead(9, 5)
-    group.follower.follow(MASTER, 9, world.steady_ms)
+    group.lead.begin_leading(9, 5)
+    group.follower.begin_following(MASTER, 9, world.steady_ms)
     group.round()
     world.broker.topics.put(TopicConfig("U"), 4)
     for name in ("V", "W"):
@@ -65,14 +65,14 @@ def test_tables_of_no_master_are_not_deleted_by_one(group: Group, restart: bool)
             group.follower = MetadataFollower(world.broker, group.link)
         else:
             group.follower.stop()
-        group.follower.follow(MASTER, 9, world.steady_ms)
+        group.follower.begin_following(MASTER, 9, world.steady_ms)
         group.round()
         assert world.broker.topics.data_version == master.topics.data_version
-        assert {"T", "U", name} <= world.broker.topics.all().keys()
-        assert {"G", name} <= world.broker.groups.all().keys()
+        assert {"T", "U", name} <= world.broker.topics.all_topics().keys()
+        assert {"G", name} <= world.broker.groups.all_groups().keys()
     master.topics.delete("V", 8)
     group.round()
-    assert "V" not in world.broker.topics.all(), "that one it had"
+    assert "V" not in world.broker.topics.all_topics(), "that one it had"
 
 
 def test_tables_of_the_next_masters_replica_are_not_deleted_by_it(group: Group) -> None:
@@ -80,17 +80,17 @@ def test_tables_of_the_next_masters_replica_are_not_deleted_by_it(group: Group) 
     5 never had; its table has the version of term 5 (`make sim SUITE=group SEED=8466`)."""
     master, mine = group.master.broker, group.replica.broker
     master.groups.put(SubscriptionGroupConfig("G"), 3)
-    group.lead.lead(5, 5)
+    group.lead.begin_leading(5, 5)
     group.commit(30)
-    group.follower.follow(MASTER, 2, group.replica.steady_ms)
+    group.follower.begin_following(MASTER, 2, group.replica.steady_ms)
     group.round()
-    assert "G" in mine.groups.all() and group.offset() == 30
+    assert "G" in mine.groups.all_groups() and group.offset() == 30
     for table in (mine.topics, mine.groups, mine.offsets):
         assert table.data_version.state_version <= 2
     master.groups.delete("G", 6)
-    group.follower.follow(MASTER, 5, group.replica.steady_ms)
+    group.follower.begin_following(MASTER, 5, group.replica.steady_ms)
     group.round()
-    assert "G" in mine.groups.all()
+    assert "G" in mine.groups.all_groups()
     assert mine.groups.data_version == master.groups.data_version
 
 
@@ -99,11 +99,11 @@ def test_a_replica_of_the_next_master_sets_back_and_deletes_nothing(group: Group
     term 2 keeps the tables from that term (`make sim SUITE=group SEED=135577`)."""
     master, mine = group.master.broker, group.replica.broker
     master.groups.put(SubscriptionGroupConfig("G"), 3)
-    group.lead.lead(2, 5)
+    group.lead.begin_leading(2, 5)
     group.commit(30)
-    group.follower.follow(MASTER, 2, group.replica.steady_ms)
+    group.follower.begin_following(MASTER, 2, group.replica.steady_ms)
     group.round()
-    assert "G" in mine.groups.all() and group.offset() == 30
+    assert "G" in mine.groups.all_groups() and group.offset() == 30
     master.groups.delete("G", 7)
     for table in (master.topics, master.groups, master.offsets):
         table.versions.following = True
@@ -111,16 +111,16 @@ def test_a_replica_of_the_next_master_sets_back_and_deletes_nothing(group: Group
     for at in (29, 0):
         group.commit(at)
         group.round()
-        assert "G" in mine.groups.all() and group.offset() == 30
+        assert "G" in mine.groups.all_groups() and group.offset() == 30
 
 
 def test_a_log_that_was_cut_sets_nothing_back_elsewhere(group: Group) -> None:
     """The broker follows the next master, and has not read that master's tables yet."""
-    group.lead.lead(2, 5)
+    group.lead.begin_leading(2, 5)
     group.commit(30)
-    group.follower.follow(MASTER, 2, group.replica.steady_ms)
+    group.follower.begin_following(MASTER, 2, group.replica.steady_ms)
     group.round()
-    group.lead.follow("10.0.0.9:1", 5, group.replica.steady_ms)
+    group.lead.begin_following("10.0.0.9:1", 5, group.replica.steady_ms)
     assert group.lead.on_truncated(6) == 1
     assert group.master.broker.offsets.query("G", "T", 0) == 0
     group.round()

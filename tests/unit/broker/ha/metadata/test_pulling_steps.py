@@ -47,8 +47,8 @@ class SteppedGroup(Group):
         self.pauses = Pauses()
         self.follower = MetadataFollower(self.replica.broker, self.link, pause=self.pauses)
         self.replica.broker.offsets.adopted_at_once = offset_sync.QUEUE
-        self.lead.lead(9, 5)
-        self.follower.follow(MASTER, 9, self.replica.steady_ms)
+        self.lead.begin_leading(9, 5)
+        self.follower.begin_following(MASTER, 9, self.replica.steady_ms)
 
     def commit_all(self, offset: int) -> None:
         for name in GROUPS:
@@ -105,7 +105,7 @@ def test_a_cut_between_two_steps_begins_the_round_anew(group: SteppedGroup) -> N
 def test_a_new_master_takes_over_no_more(group: SteppedGroup) -> None:
     group.commit_all(5)
     group.round()
-    group.follower.lead(10, 9)
+    group.follower.begin_leading(10, 9)
     here = group.replica.broker.offsets
     version = here.data_version
     assert group.offsets == [0, -1, -1], "its log is empty"
@@ -119,7 +119,7 @@ def test_a_new_master_takes_over_no_more(group: SteppedGroup) -> None:
 def test_a_follower_of_another_master_takes_over_no_more_of_the_first(group: SteppedGroup) -> None:
     group.commit_all(5)
     group.round()
-    group.follower.follow("10.0.0.9:1", 11, group.replica.steady_ms)
+    group.follower.begin_following("10.0.0.9:1", 11, group.replica.steady_ms)
     group.pauses.end_all()
     assert group.offsets == [5, -1, -1]
     assert group.replica.broker.offsets.data_version.state_version < 9

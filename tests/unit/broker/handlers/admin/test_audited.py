@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine.deferred import Deferred
-from turbopump.net.config.audit import STATE_MAX, audit
+from turbopump.net.config.audit import STATE_MAX, audit_handlers
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request, new_response
@@ -94,7 +94,7 @@ def test_no_line_shows_a_credential_or_more_than_it_may(
 ) -> None:
     table = Dispatcher()
     table.add(RequestCode.AUTH_CREATE_USER, lambda request, _peer, _now: new_response(request, 0))
-    audit(table, {RequestCode.AUTH_CREATE_USER: lambda _request: "x\n" * 10_000})
+    audit_handlers(table, {RequestCode.AUTH_CREATE_USER: lambda _request: "x\n" * 10_000})
     fields = {"password": "hidden1", "Signature": "hidden2", "user\n": "y" * 10_000}
     table.dispatch(Command(RequestCode.AUTH_CREATE_USER, fields=fields, body=b"hidden3"), peer, 0)
     (line,) = lines(caplog)

@@ -10,10 +10,10 @@ from turbopump.broker.config.known_keys import IDLE_KEYS
 from turbopump.broker.introspection.runtime_info import size_text
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
-from turbopump.net.config.node_config import declared
+from turbopump.net.config.node_config import declared_keys
 from turbopump.net.wire.java_properties import Property, parse_properties
 
-LIVE_KEYS = {name for name, one in declared(BrokerConfig).items() if one.key.live}
+LIVE_KEYS = {name for name, one in declared_keys(BrokerConfig).items() if one.key.live}
 
 
 def table(admin: Any) -> dict[str, str]:
@@ -149,7 +149,7 @@ def test_limits_of_retention_and_flushing_change_at_once(admin: Any) -> None:
 
 
 def test_every_live_key_is_taken_with_its_own_value(admin: Any) -> None:
-    shown = admin.broker.config.values()
+    shown = admin.broker.config.values_as_text()
     for key in sorted(LIVE_KEYS):
         response = admin.ask(25, f"{key}={shown[key]}\n".encode())
         assert response.code == 0, response.remark
@@ -187,12 +187,12 @@ def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> Non
     ],
 )
 def test_a_text_that_is_no_configuration_is_refused(admin: Any, body: bytes, remark: str) -> None:
-    before = admin.broker.config.values()
+    before = admin.broker.config.values_as_text()
     response = admin.ask(25, b"traceOn=false\n" + body)
     assert response.code == 1
     assert remark in response.remark
     assert len(response.remark) < 300
-    assert admin.broker.config.values() == before
+    assert admin.broker.config.values_as_text() == before
     assert admin.world.saved == []
 
 
@@ -206,7 +206,7 @@ def test_credentials_are_never_shown(make_admin: Any) -> None:
         )
     )
     config, _ = load_config(text)
-    assert "hidden" not in str(config.values())
+    assert "hidden" not in str(config.values_as_text())
     admin = make_admin()
     response = admin.ask(25, b"metricsGrpcExporterHeader=hidden\n")
     assert response.code == 0
@@ -234,7 +234,7 @@ def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
     assert admin.broker.topics.data_version.counter == version.counter + 1
     result.resolve(None)
     assert response.value.code == 0
-    assert not admin.broker.config.writable
+    assert not admin.broker.config.is_writable
 
 
 @pytest.mark.parametrize(
@@ -263,12 +263,12 @@ def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
 )
 def test_refused_changes_change_nothing(make_admin: Any, body: str, code: int, remark: str) -> None:
     admin = make_admin("configBlackList=regionId\n")
-    before = admin.broker.config.values()
+    before = admin.broker.config.values_as_text()
     live = "autoCreateTopicEnable=false\n" if body else ""
     response = admin.ask(25, f"{live}{body}\n".encode())
     assert response.code == code
     assert remark in response.remark
-    assert admin.broker.config.values() == before
+    assert admin.broker.config.values_as_text() == before
 
 
 def test_keys_without_effect_are_taken_with_a_note(admin: Any) -> None:
@@ -303,7 +303,7 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
         stored = admin.broker.store.statistics
         statistics.set_put_totals(stored.put_count_by_topic, stored.put_size_by_topic)
         statistics.count_delivered("g", "T", 3, 30)
-        statistics.sent_back("g", "T")
+        statistics.count_sent_back("g", "T")
         statistics.sample(admin.now_ms)
         admin.world.now_ms += 10_000
     cases = (

@@ -88,7 +88,7 @@ def test_attributes_that_are_there_may_be_sent_back(admin: Any) -> None:
 
 def test_a_full_table_takes_no_more(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     admin.ask(200, {"groupName": "g"})
-    known = len(admin.broker.groups.all())
+    known = len(admin.broker.groups.all_groups())
     monkeypatch.setattr("turbopump.broker.handlers.admin.groups.MAX_GROUPS", known)
     assert admin.ask(200, {"groupName": "h"}).code == 1
     assert admin.ask(200, {"groupName": "g", "retryMaxTimes": 3}).code == 0
@@ -116,7 +116,7 @@ def test_delete(admin: Any, clean: bool) -> None:
     assert admin.ask(207, groupName="g", cleanOffset=clean).code == 0
     assert admin.broker.groups.get("g") is None
     assert admin.broker.offsets.query("g", "T", 0) == (-1 if clean else 1)
-    assert admin.broker.statistics.find("GROUP_GET_NUMS", "T@g") is None
+    assert admin.broker.statistics.find_windows("GROUP_GET_NUMS", "T@g") is None
     assert admin.ask(207, groupName="g").code == 0
     assert admin.ask(207).code == 1
 
@@ -135,7 +135,7 @@ def test_asking_for_a_new_group_where_none_is_created(make_admin: Any) -> None:
 def test_the_whole_table(admin: Any) -> None:
     admin.ask(200, {"groupName": "g"})
     admin.ask(353, group="g", topic="T", readable=False)
-    names = admin.broker.groups.all()
+    names = admin.broker.groups.all_groups()
     response = admin.ask(201)
     assert response.fields == {"totalGroupNum": str(len(names))}
     body = admin.json(201)
@@ -146,7 +146,7 @@ def test_the_whole_table(admin: Any) -> None:
 
 
 def test_the_table_in_pages(admin: Any) -> None:
-    everything = sorted(admin.broker.groups.all())
+    everything = sorted(admin.broker.groups.all_groups())
     found: list[str] = []
     while len(found) < len(everything):
         body = admin.json(201, groupSeq=len(found), dataVersion="", maxGroupNum=3)
@@ -164,7 +164,7 @@ def test_forbidding_a_group_to_read(admin: Any) -> None:
     assert ask_group(readable=False)["readable"] is False
     assert ask_group()["readable"] is False
     assert ask_group(readable=True)["readable"] is True
-    assert admin.broker.groups.forbidden("g", "T") == 0
+    assert admin.broker.groups.forbidden_mask("g", "T") == 0
 
 
 def test_topics_of_a_group(admin: Any) -> None:

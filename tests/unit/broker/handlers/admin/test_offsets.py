@@ -238,7 +238,7 @@ def test_a_waiting_pull_learns_of_a_reset_at_once(progress: Any) -> None:
     )
     assert not held.done
     progress.ask(222, topic="T", group="g", timestamp=0, isForce=True)
-    progress.broker.held_pulls.sweep()
+    progress.broker.held_pulls.attempt_grown()
     assert held.value.code == 21
     assert held.value.fields["nextBeginOffset"] == "0"
 

@@ -134,7 +134,7 @@ def test_a_list_of_topics_is_made_whole_or_not(admin: Any) -> None:
 
 def test_a_full_table_takes_no_more(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     admin.create_topic("T")
-    known = len(admin.broker.topics.all())
+    known = len(admin.broker.topics.all_topics())
     monkeypatch.setattr("turbopump.broker.handlers.admin.topics.MAX_TOPICS", known)
     assert admin.create_topic("U").code == 1
     assert admin.create_topic("T", 4).code == 0
@@ -244,7 +244,7 @@ def test_an_unknown_topic_has_no_configuration(admin: Any) -> None:
 def test_the_whole_table(admin: Any) -> None:
     admin.create_topic("T")
     response = admin.ask(21)
-    names = admin.broker.topics.all()
+    names = admin.broker.topics.all_topics()
     assert response.fields == {"totalTopicNum": str(len(names))}
     body = admin.json(21)
     assert body["topicConfigTable"]["T"] == PLAIN
@@ -254,7 +254,7 @@ def test_the_whole_table(admin: Any) -> None:
 
 
 def test_the_table_in_pages(admin: Any) -> None:
-    everything = sorted(admin.broker.topics.all())
+    everything = sorted(admin.broker.topics.all_topics())
     found: list[str] = []
     version = ""
     while len(found) < len(everything):
@@ -268,13 +268,13 @@ def test_the_table_in_pages(admin: Any) -> None:
 @pytest.mark.parametrize("version", ['{"counter":99}', "nonsense"])
 def test_a_page_of_an_older_table_begins_again(admin: Any, version: str) -> None:
     body = admin.json(21, topicSeq=5, dataVersion=version, maxTopicNum=3)
-    assert list(body["topicConfigTable"]) == sorted(admin.broker.topics.all())[:3]
+    assert list(body["topicConfigTable"]) == sorted(admin.broker.topics.all_topics())[:3]
 
 
 @pytest.mark.parametrize(("first", "limit", "count"), [(0, 0, None), (-1, 1, 1), (9999, 5, 0)])
 def test_odd_pages(admin: Any, first: int, limit: int, count: int | None) -> None:
     body = admin.json(21, topicSeq=first, dataVersion="", maxTopicNum=limit)
-    expected = len(admin.broker.topics.all()) if count is None else count
+    expected = len(admin.broker.topics.all_topics()) if count is None else count
     assert len(body["topicConfigTable"]) == expected
 
 

@@ -167,9 +167,9 @@ def test_no_name_in_any_request_moves_a_file(line: Any, tmp_path: Path) -> None:
         after = tree(tmp_path)
         assert before <= after, f"{code}: {before - after} went"
         assert before == after, f"{code}: {after - before} came"
-    for name in line.broker.topics.all():
+    for name in line.broker.topics.all_topics():
         assert validate_topic_name(name) is None
-    for name in line.broker.groups.all():
+    for name in line.broker.groups.all_groups():
         assert validate_group_name(name) is None
     assert line.send("T", b"goes on").code == 0
     assert line.json(RequestCode.GET_TOPIC_CONFIG, topic="T")["topicName"] == "T"

@@ -78,7 +78,7 @@ def test_all_topics_are_built_once_for_all_callers(
         {
             "dataVersion": topics.data_version.to_json(),
             "mappingDataVersion": DataVersion(timestamp=admin.broker.started_ms).to_json(),
-            "topicConfigTable": {name: one.to_json() for name, one in topics.all().items()},
+            "topicConfigTable": {name: one.to_json() for name, one in topics.all_topics().items()},
             "topicQueueMappingDetailMap": {},
             "topicQueueMappingInfoMap": {},
         }
@@ -115,7 +115,7 @@ def test_all_groups_are_built_once_for_all_callers(
 def test_an_answer_is_the_table_of_its_first_step(admin: Any) -> None:
     put_topics(admin)
     topics = admin.broker.topics
-    before = {name: one.to_json() for name, one in topics.all().items()}
+    before = {name: one.to_json() for name, one in topics.all_topics().items()}
     version = topics.data_version
     steps = admin.world.table.dispatch(new_request(21), admin.tool, admin.now_ms)
     next(steps)
@@ -135,7 +135,7 @@ def test_an_answer_is_the_table_of_its_first_step(admin: Any) -> None:
 def test_connections(admin: Any, monkeypatch: pytest.MonkeyPatch, code: int, field: str) -> None:
     for number in range(MEMBERS):
         admin.heartbeat(admin.connect(), f"c{number}", admin.consumer("g", "T"), producers=("g",))
-    work = Work(monkeypatch, clients, "_connection")
+    work = Work(monkeypatch, clients, "_encode_connection")
     response, steps = ask(admin, work, code, **{field: "g"})
     assert work.count == MEMBERS and work.most <= WRITTEN_TEXTS and steps > 1
     listed = fastjson.loads(response.body)["connectionSet"]
@@ -236,7 +236,7 @@ def test_all_offsets_are_looked_through_once_and_in_steps(
     monkeypatch.setattr(offsets, "PAIRS_PER_STEP", 100)
     monkeypatch.setattr(offsets.OffsetTable, "topics_of", None)
     monkeypatch.setattr(offsets.OffsetTable, "groups_of", None)
-    work = Work(monkeypatch, offsets.OffsetTable, "_pieces")
+    work = Work(monkeypatch, offsets.OffsetTable, "_pairs_in_steps")
     _answer, steps = ask(admin, work, code, **fields)
     assert work.count == 1
     assert steps >= MANY // 100 - 1

@@ -41,7 +41,7 @@ def test_a_body_of_many_values_is_refused_before_they_are_made(admin, monkeypatc
     monkeypatch.setattr(fastjson, "loads", counted)
     response = world.table.dispatch(new_request(code, body=body), world.peer(), world.now_ms)
     if isinstance(response, Generator):
-        response = bodies.finish(response)
+        response = bodies.run_to_result(response)
     assert response.code == 1
     assert sum(read) <= bodies.LONG.size
 

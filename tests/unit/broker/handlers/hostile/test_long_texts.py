@@ -125,7 +125,7 @@ def test_held_pulls_keep_little_and_are_counted(
     assert 5 <= held < 20, "those beyond the bound are answered at once"
     assert size < 1 << 19
     assert holds.size <= 1 << 18
-    holds.drop(peer)
+    holds.drop_pulls(peer)
     assert (holds.size, holds.count) == (0, 0)
 
 
@@ -187,11 +187,11 @@ def test_counts_of_tables_equal_their_contents(
     def fill_compensated() -> None:
         for number in range(1_000):
             tags = "||".join(f"{tag}" for tag in range(number % 300))
-            used.compensate(name(number), name(0), parse_subscription("T", tags), NOW)
+            used.remember_subscription(name(number), name(0), parse_subscription("T", tags), NOW)
 
     for fill in (fill_locks, fill_producers, fill_consumers, fill_compensated):
         assert 300_000 < kept(fill) < 1_400_000, fill.__name__
-    held.sweep(NOW + LEASE_MS + 1)
+    held.remove_expired(NOW + LEASE_MS + 1)
     for peer in peers:
         made.peer_closed(peer)
         used.peer_closed(peer)

@@ -8,7 +8,7 @@ from tests.unit.broker.pop.poppers import INVISIBLE_MS, Popper
 
 from turbopump.broker.pop import changes
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
@@ -47,7 +47,7 @@ def ack_batch(popper: Popper, text: str, bits: bytes = b"\1") -> Command:
         **{name: int(word) for name, word in zip(names, words[:4], strict=True)},
         "c": "g", "t": "T", "r": "0", "q": 0, "b": b64encode(bits).decode(),
     }  # fmt: skip
-    body = dump({"brokerName": "broker-a", "acks": [entry]})
+    body = encode_json({"brokerName": "broker-a", "acks": [entry]})
     return popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
 
 

@@ -12,7 +12,7 @@ from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.pop import (
@@ -132,11 +132,11 @@ def test_messages_handed_out_since_an_offset_was_set_back_do_not_come_early(
     offsets.commit("g", "T", 0, QueueOffset(0), world.now_ms)
     world.pass_time(100)
     assert [body for body, _ in popper.pop(max_msg_nums=1, invisible_time=50_000)] == ["a"]
-    number = offsets.offsets().lowered["T", "g"][0]
-    world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(0))  # as saved before
+    number = offsets.all_offsets().lowered["T", "g"][0]
+    world.broker.offsets._committed.restore_entry(("T", "g"), 0, QueueOffset(0))  # as saved before
     world.close()
     world.open()
-    assert world.broker.offsets.offsets().lowered["T", "g"][0] == number
+    assert world.broker.offsets.all_offsets().lowered["T", "g"][0] == number
     assert [body for body, _ in popper.pop()] == ["b"]
 
 
@@ -211,12 +211,12 @@ def test_batches_of_acknowledgements(popper: Popper) -> None:
         "rq": handle.revive_queue_id, "pt": handle.pop_time_ms, "it": handle.invisible_ms,
         "b": "BQ==",
     }  # fmt: skip
-    body = dump({"brokerName": "broker-a", "acks": [entry, {**entry, "q": 77}]})
+    body = encode_json({"brokerName": "broker-a", "acks": [entry, {**entry, "q": 77}]})
     response = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
     assert response.code == ResponseCode.SUCCESS
     popper.world.pass_time(5_000)
     assert [body for body, _ in popper.pop()] == ["b"]
-    empty = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=dump({"acks": []}))
+    empty = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=encode_json({"acks": []}))
     assert empty.code == ResponseCode.NO_MESSAGE
 
 

@@ -14,14 +14,14 @@ from turbopump.net.client.admin.group_view import (
     PopView,
     Sample,
     WaitingView,
-    changes,
+    find_changes,
     leader_of,
     with_known_roles,
 )
 from turbopump.net.client.admin.group_watch import GroupWatch, read_group
 from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
 from turbopump.net.transport.errors import CallTimeout, ConnectError
-from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.bodies import encode_json
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.route import BrokerData, ClusterInfo
@@ -131,7 +131,9 @@ def test_a_replica_that_acts_for_its_master() -> None:
     assert before.lags == [LagView("g", "T", 7, 1_500, True, 2)]
     assert all(each.lag is None for each in before.brokers), "there is no log to lag after"
     after = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, REPLICA_TABLE)])
-    texts = [each.text for each in changes(Sample(1, groups=[before]), Sample(2, groups=[after]))]
+    texts = [
+        each.text for each in find_changes(Sample(1, groups=[before]), Sample(2, groups=[after]))
+    ]
     assert texts == ["b 1: now slave (was acting)", "b 2: gone"]
     zero = ReplicaLine("b", 0, "h:1", False)
     waits = {"masterWaits": "replica 1 does not follow"}
@@ -245,7 +247,7 @@ def after(**members: Any) -> Sample:
 
 
 def texts(sample: Sample, before: Sample = SAMPLE) -> list[tuple[str, str]]:
-    found = changes(before, sample)
+    found = find_changes(before, sample)
     assert all(change.at_ms == 2_000 for change in found)
     return [(change.kind, change.text) for change in found]
 
@@ -397,7 +399,7 @@ class Nodes:
             raise CallTimeout(f"{address} did not answer")
         if code == RequestCode.GET_BROKER_RUNTIME_INFO:
             table = MASTER_TABLE if address == "h:1" else REPLICA_TABLE
-            return Command(0, body=dump({"table": table}))
+            return Command(0, body=encode_json({"table": table}))
         if code == RequestCode.GET_BROKER_CONFIG:
             return Command(0, body=b"controllerAddr=h:90;h:91\n")
         if code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:

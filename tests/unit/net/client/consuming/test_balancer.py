@@ -115,7 +115,7 @@ def test_a_broker_that_forgot_the_member_gets_a_heartbeat_first(four: ScriptedCl
     async def story(made: Consumer) -> None:
         beats = len(four.made(RequestCode.HEART_BEAT))
         four.named("a").members.clear()
-        made._balancer.wake()
+        made._balancer.rebalance_soon()
         await asyncio.sleep(0.01)
         assert of_topic(made) == queues(0, 1, 2, 3)
         assert len(four.made(RequestCode.HEART_BEAT)) == beats + 1
@@ -128,7 +128,7 @@ def test_a_member_that_no_broker_lists_has_no_share(four: ScriptedCluster) -> No
     async def story(made: Consumer) -> None:
         four.fail("a", RequestCode.HEART_BEAT, *[ResponseCode.SYSTEM_ERROR] * 99)
         four.named("a").members[:] = [OTHER]
-        made._balancer.wake()
+        made._balancer.rebalance_soon()
         await asyncio.sleep(0.01)
         assert of_topic(made) == []
         await asyncio.sleep(5)
@@ -146,7 +146,7 @@ def test_members_are_asked_of_the_next_broker(cluster: ScriptedCluster) -> None:
     async def story(made: Consumer) -> None:
         assert len(of_topic(made)) == 2
         cluster.fail("b", MEMBERS, *[ConnectError("gone")] * 99)
-        made._balancer.wake()
+        made._balancer.rebalance_soon()
         await asyncio.sleep(0.05)
         assert len(of_topic(made)) == 2, "without an answer nothing changes"
 
@@ -174,7 +174,7 @@ def test_a_message_of_a_queue_that_was_given_up_is_not_acknowledged(four: Script
         message = await made.receive()
         assert message is not None
         four.named("a").members.append(OTHER)
-        made._balancer.wake()
+        made._balancer.rebalance_soon()
         await asyncio.sleep(0.01)
         assert not await made.ack(message), "another member gets it"
         assert four.named("a").committed["G", TOPIC, 3] == 0
@@ -268,7 +268,7 @@ def test_a_lock_is_given_back_once_the_handler_has_ended(four: ScriptedCluster) 
         async with made:
             await asyncio.sleep(0.01)
             four.named("a").members.append(OTHER)
-            made._balancer.wake()
+            made._balancer.rebalance_soon()
             await asyncio.sleep(10)
             assert of_topic(made) == queues(0, 1)
             assert (TOPIC, 3) in four.named("a").locks, "no other member may begin after it"

@@ -13,7 +13,7 @@ from turbopump.engine import fastjson
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.consuming.leader_assignment import LeaderAssignment
 from turbopump.net.client.options import ConsumerOptions
-from turbopump.net.wire.bodies import BadBody, dump
+from turbopump.net.wire.bodies import BadBody, encode_json
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.queues import MessageQueue
 
@@ -24,7 +24,7 @@ ASK = RequestCode.GET_CONSUMER_RUNNING_INFO
 def shares(*led: LeaderAssignment, **more: Any) -> bytes:
     """A member's answer to 307."""
     kept = {TOPIC: led[0].to_json()} if led else {}
-    return dump({"properties": {"turbopump.shares": dump(kept).decode()}} | more)
+    return encode_json({"properties": {"turbopump.shares": encode_json(kept).decode()}} | more)
 
 
 def queues(*numbers: int) -> list[MessageQueue]:
@@ -91,9 +91,9 @@ def test_one_that_leads_and_knows_nothing_asks_the_others(four: ScriptedCluster)
     [
         b"no JSON",
         b"{}",
-        dump({"properties": {}}),
-        dump({"properties": {"turbopump.shares": "["}}),
-        dump({"properties": {"turbopump.shares": dump({TOPIC: 7}).decode()}}),
+        encode_json({"properties": {}}),
+        encode_json({"properties": {"turbopump.shares": "["}}),
+        encode_json({"properties": {"turbopump.shares": encode_json({TOPIC: 7}).decode()}}),
     ],
 )
 def test_an_answer_that_says_nothing_leaves_us_without(
@@ -116,4 +116,4 @@ def test_any_bean_is_read_or_refused(value: Any) -> None:
         led = LeaderAssignment.from_json(TOPIC, value)
     except BadBody:
         return
-    assert LeaderAssignment.from_json(TOPIC, fastjson.loads(dump(led.to_json()))) == led
+    assert LeaderAssignment.from_json(TOPIC, fastjson.loads(encode_json(led.to_json()))) == led

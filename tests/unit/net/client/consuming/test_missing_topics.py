@@ -70,8 +70,8 @@ def test_a_simple_consumer_introduces_its_group_at_the_start(cluster: ScriptedCl
         await popper.start()
         assert not cluster.made(RequestCode.HEART_BEAT)
         popper.subscriptions["T"] = subscription_of("T", "*", None, 0)
-        await popper.places()
-        await popper.places()
+        await popper.find_places()
+        await popper.find_places()
         await popper.close()
         beats = [call.request.body for call in cluster.made(RequestCode.HEART_BEAT)]
         return [HeartbeatData.decode(body) for body in beats if isinstance(body, bytes)]

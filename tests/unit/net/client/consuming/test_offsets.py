@@ -122,7 +122,7 @@ def test_a_close_waits_for_the_write_of_a_cancelled_commit(tmp_path: Path) -> No
             await commit
         membership = ConsumerMembership.__new__(ConsumerMembership)
         membership.offsets, membership.running = offsets, {}
-        closing = asyncio.create_task(membership.persist(confirmed=True))
+        closing = asyncio.create_task(membership.commit_offsets(confirmed=True))
         await asyncio.sleep(0)
         assert not closing.done()
         disk.may_write.release()

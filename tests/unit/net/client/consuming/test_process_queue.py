@@ -46,12 +46,12 @@ def received(queue_offset: int, body: bytes = b"x") -> ReceivedMessage:
 def queue_with(*queue_offsets: int, ordered: bool = False, start: int = 0) -> ProcessQueue:
     queue = ProcessQueue(QUEUE, QueueOffset(start), Totals(), ordered=ordered)
     queue.lock_until_ms = 1_000_000
-    queue.put([received(at) for at in queue_offsets], QueueOffset(0))
+    queue.add_messages([received(at) for at in queue_offsets], QueueOffset(0))
     return queue
 
 
 def take(queue: ProcessQueue, now_ms: int = 0) -> ReceivedMessage:
-    message = queue.take(now_ms)
+    message = queue.take_message(now_ms)
     assert message is not None
     return message
 
@@ -68,7 +68,7 @@ def test_nothing_can_be_committed_past_the_oldest_unacknowledged() -> None:
 
 def test_filtered_messages_are_committed_with_the_next_begin() -> None:
     queue = queue_with(3, 7, start=3)
-    queue.put([], QueueOffset(20))
+    queue.add_messages([], QueueOffset(20))
     assert queue.next_queue_offset == 20
     queue.ack(take(queue), 1)
     assert queue.commit_queue_offset == 7
@@ -87,14 +87,14 @@ def test_second_ack_and_foterm_message_change_nothing() -> None:
 
 def test_repeated_pull_adds_nothing() -> None:
     queue = queue_with(0, 1)
-    assert queue.put([received(0), received(1), received(2)], QueueOffset(3)) == 1
+    assert queue.add_messages([received(0), received(1), received(2)], QueueOffset(3)) == 1
     assert queue.count == 3
 
 
 def test_ordered_queue_hands_out_one_at_a_time() -> None:
     queue = queue_with(0, 1, ordered=True)
     first = take(queue)
-    assert queue.take(0) is None
+    assert queue.take_message(0) is None
     queue.ack(first, 1)
     assert take(queue).queue_offset == 1
 
@@ -103,7 +103,7 @@ def test_put_back_pauses_and_comes_first() -> None:
     queue = queue_with(0, 1, ordered=True)
     first = take(queue, 100)
     assert queue.put_back(first, 1100)
-    assert queue.take(1099) is None
+    assert queue.take_message(1099) is None
     assert queue.suspended_for_ms(600) == 500
     assert take(queue, 1100) is first
     assert queue.commit_queue_offset == 0
@@ -112,33 +112,35 @@ def test_put_back_pauses_and_comes_first() -> None:
 def test_dropped_queue_hands_out_nothing_and_ignores_acknowledgements() -> None:
     totals = Totals()
     queue = ProcessQueue(QUEUE, QueueOffset(0), totals)
-    queue.put([received(0), received(1)], QueueOffset(2))
+    queue.add_messages([received(0), received(1)], QueueOffset(2))
     first = take(queue)
-    queue.drop()
+    queue.stop_consuming()
     assert totals == Totals(0, 0)
-    assert queue.take(0) is None and not queue.ack(first, 1) and not queue.put_back(first, 1)
+    assert (
+        queue.take_message(0) is None and not queue.ack(first, 1) and not queue.put_back(first, 1)
+    )
     assert queue.in_flight == 1
-    queue.finished(first)
+    queue.on_handler_ended(first)
     assert queue.in_flight == 0
-    assert queue.put([received(2)], QueueOffset(3)) == 0
+    assert queue.add_messages([received(2)], QueueOffset(3)) == 0
     assert totals == Totals(0, 0)
 
 
 def test_a_retired_queue_counts_messages_in_flight() -> None:
     queue = queue_with(0, 1, 2)
     first, second = take(queue), take(queue)
-    queue.retire()
+    queue.forget_waiting()
     assert queue.totals.messages == 2
-    assert queue.take(0) is None and queue.put([received(3)], QueueOffset(4)) == 0
+    assert queue.take_message(0) is None and queue.add_messages([received(3)], QueueOffset(4)) == 0
     assert queue.ack(first, 1) and queue.commit_queue_offset == 1
     assert queue.put_back(second, 0) and queue.commit_queue_offset == 1
-    assert queue.take(0) is None and queue.totals == Totals(0, 0)
+    assert queue.take_message(0) is None and queue.totals == Totals(0, 0)
 
 
 def test_ordered_queue_hands_out_nothing_when_its_lock_ran_out() -> None:
     queue = queue_with(0, ordered=True)
     queue.lock_until_ms = 500
-    assert queue.take(500) is None
+    assert queue.take_message(500) is None
     queue.lock_until_ms = 900
     assert take(queue, 500).queue_offset == 0
 
@@ -147,7 +149,7 @@ def test_overdue_names_messages_that_are_in_flight_too_long() -> None:
     queue = queue_with(0, 1, 2)
     first = take(queue, 1000)
     take(queue, 2000)
-    assert queue.overdue(2500, 1000) == [first]
+    assert queue.overdue_messages(2500, 1000) == [first]
 
 
 def test_flow_control_says_why_a_pull_waits() -> None:
@@ -157,7 +159,7 @@ def test_flow_control_says_why_a_pull_waits() -> None:
     assert "span 9" in str(pause_reason(queue_with(0, 9), FlowLimits(queue_span=9)))
     assert pause_reason(queue_with(0, 9, ordered=True), FlowLimits(queue_span=9)) is None
     large = queue_with()
-    large.put([received(0, b"0123456789")], QueueOffset(1))
+    large.add_messages([received(0, b"0123456789")], QueueOffset(1))
     assert "10 bytes of the queue" in str(pause_reason(large, small))
 
 
@@ -165,7 +167,7 @@ def test_totals_pause_every_queue_that_holds_something() -> None:
     totals = Totals()
     first = ProcessQueue(QUEUE, QueueOffset(0), totals)
     second = ProcessQueue(QUEUE, QueueOffset(0), totals)
-    first.put([received(0), received(1)], QueueOffset(2))
+    first.add_messages([received(0), received(1)], QueueOffset(2))
     limits = FlowLimits(total_messages=2)
     assert "2 messages wait" in str(pause_reason(first, limits))
     # An empty queue may always pull: otherwise one slow queue would starve all the others.

@@ -103,7 +103,7 @@ def test_an_offset_that_is_not_known_is_never_committed(one: ScriptedCluster) ->
         async with consumer(persist_ms=1_000) as made:
             await asyncio.sleep(3)
             one.named("a").members += ["127.0.0.1@a", "127.0.0.1@b"]
-            made._balancer.wake()
+            made._balancer.rebalance_soon()
             await asyncio.sleep(1)
             assert [queue for queue in made.queues if queue.topic == TOPIC] == []
 

@@ -93,7 +93,7 @@ def test_a_client_serves_one_loop_after_the_other(server: ScriptedServer, kind: 
 
     async def contended() -> None:
         async with made:
-            await asyncio.gather(*(made._transport._session.sync() for _ in range(3)))
+            await asyncio.gather(*(made._transport._session.send_settings() for _ in range(3)))
 
     for _ in range(2):
         asyncio.run(contended())

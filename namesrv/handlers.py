@@ -37,9 +37,9 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import MAX_BODY, Command, new_response
 from turbopump.net.wire.header import read_header, read_header_if_any
 from turbopump.net.wire.headers import routes as headers
-from turbopump.net.wire.headers.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.names import ORDER_NAMESPACE, check_lengths
+from turbopump.net.wire.registration.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import DataVersion
 

@@ -19,7 +19,6 @@ from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.headers.routes import (
     BrokerHeartbeatRequest,
     QueryDataVersionRequest,
@@ -28,6 +27,7 @@ from turbopump.net.wire.headers.routes import (
     UnRegisterBrokerRequest,
 )
 from turbopump.net.wire.hosts import join, split_host_port
+from turbopump.net.wire.registration.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import MASTER_ID
 from turbopump.net.wire.topics import (
     PERM_READ,

@@ -90,7 +90,7 @@ KINDS: Final = {
     ),
 }
 """Kinds of servers, each with the requests that only this kind answers; all other requests are for
-brokers. The first request of each kind is a probe: it changes nothing, run_every server of the kind
+brokers. The first request of each kind is a probe: it changes nothing, every server of the kind
 answers it, and no earlier kind does."""
 
 _serial = itertools.count()

@@ -33,9 +33,9 @@ from turbopump.net.wire.command import Codec, WireError, decode, encode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.header import BadHeader, read_header, write_header
 from turbopump.net.wire.headers import admin, clients, offsets, pull, routes, send
-from turbopump.net.wire.headers.register import MAPPING_SINCE_VERSION, RegisterBrokerBody
 from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.registration.register import MAPPING_SINCE_VERSION, RegisterBrokerBody
 from turbopump.net.wire.route import ClusterInfo, TopicRouteData
 from turbopump.net.wire.sql.compiler import compile_sql
 from turbopump.net.wire.sql.words import SqlError

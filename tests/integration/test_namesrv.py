@@ -19,9 +19,9 @@ from turbopump.net.transport.server import Server
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.register import RegisterBrokerBody
 from turbopump.net.wire.headers.routes import NotifyMinBrokerIdChangeRequest
 from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.registration.register import RegisterBrokerBody
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 

@@ -21,7 +21,7 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.headers.register import RegisterBrokerBody
+from turbopump.net.wire.registration.register import RegisterBrokerBody
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 KEYS = [

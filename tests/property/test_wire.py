@@ -11,10 +11,10 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receive_buffer import Area, Receiver
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.command import FRAME_MAX, Codec, Command, WireError, decode, encode
-from turbopump.net.wire.headers.register import RegisterBrokerBody
 from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.message import decode_batch, decode_messages, encode_batch
 from turbopump.net.wire.properties import decode_properties, encode_properties
+from turbopump.net.wire.registration.register import RegisterBrokerBody
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 

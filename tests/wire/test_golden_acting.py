@@ -35,7 +35,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
 from turbopump.net.wire.header import read_header, write_header
 from turbopump.net.wire.headers import admin, routes
-from turbopump.net.wire.headers.register import RegisterBrokerBody
+from turbopump.net.wire.registration.register import RegisterBrokerBody
 from turbopump.net.wire.topics import DataVersion, TopicConfigs
 
 HEADERS: dict[int, Any] = {

@@ -6,9 +6,9 @@ from typing import Any
 
 from turbopump.engine import fastjson
 from turbopump.net.wire.groups import SubscriptionGroupConfig
-from turbopump.net.wire.headers.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.registration.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData
 from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs

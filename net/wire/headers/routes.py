@@ -26,7 +26,7 @@ class GetRouteInfoRequest:
 class RegisterBrokerRequest:
     """Request 103, registration of a broker; addresses are "host:port". `body_crc32` is the masked
     CRC of the body as sent, 0 for unchecked; `compressed`: the body is
-    (net/wire/headers/register.py).
+    (net/wire/registration/register.py).
 
     `enable_acting_master` None marks a broker older than 5.0. `changes_only`, which RocketMQ does
     not know: the body has changed topics, and does not say that the broker has no others.

@@ -22,9 +22,9 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.fair_scheduler import Steps
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.headers.register import RegisterBrokerBody
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.names import ORDER_NAMESPACE
+from turbopump.net.wire.registration.register import RegisterBrokerBody
 from turbopump.net.wire.route import QueueData, TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 

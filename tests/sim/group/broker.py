@@ -34,7 +34,7 @@ from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, new_response
-from turbopump.net.wire.headers.register import RegisterBrokerBody
+from turbopump.net.wire.registration.register import RegisterBrokerBody
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from turbopump.net.transport.dispatcher import Dispatcher, Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, new_response
-from turbopump.net.wire.headers.register import RegisterBrokerBody
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.registration.register import RegisterBrokerBody
 from turbopump.net.wire.route import TopicRouteData
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.headers.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.names import ORDER_NAMESPACE
+from turbopump.net.wire.registration.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import ClusterInfo, QueueData, TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 

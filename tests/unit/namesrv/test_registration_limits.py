@@ -14,7 +14,7 @@ from turbopump.namesrv.registration_limits import MAX_TIMEOUT_MS
 from turbopump.namesrv.routes import DEFAULT_TIMEOUT_MS
 from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.headers.register import RegisterBrokerBody
+from turbopump.net.wire.registration.register import RegisterBrokerBody
 from turbopump.net.wire.route import QueueData, TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 

@@ -22,13 +22,13 @@ from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.headers.routes import (
     QueryDataVersionRequest,
     RegisterBrokerRequest,
     UnRegisterBrokerRequest,
 )
 from turbopump.net.wire.java_properties import parse_properties
+from turbopump.net.wire.registration.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.topics import TopicConfig
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from turbopump.engine import fastjson
 from turbopump.net.wire.bodies import BadBody
-from turbopump.net.wire.headers.register import INFLATED_MAX, RegisterBrokerBody, body_crc32
+from turbopump.net.wire.registration.register import INFLATED_MAX, RegisterBrokerBody, body_crc32
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 

@@ -1,0 +1,1 @@
+"""Registrations of brokers at name servers, as data."""

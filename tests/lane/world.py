@@ -172,7 +172,7 @@ def wake(world: World) -> None:
     broker = world.broker
     broker.store.notify_arrivals()
     broker.fast.held_rows.wake()
-    broker.held_pulls.sweep()
+    broker.held_pulls.attempt_grown()
     while broker.held_pulls.release_some() or broker.fast.held_rows.has_leaving:
         pass
 

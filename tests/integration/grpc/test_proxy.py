@@ -122,7 +122,7 @@ def test_io_threads_serve_the_clients_of_a_proxy(cluster: RunningCluster) -> Non
     async def story() -> None:
         config = ProxyConfig()
         settings = {"namesrvAddr": cluster.namesrv, "grpcServerPort": 0, "ioThreads": 2}
-        config.update(read_file(json.dumps(settings)))
+        config.update_keys(read_file(json.dumps(settings)))
         node = ProxyNode(config)
         await node.start()
         try:

@@ -68,7 +68,7 @@ def test_every_request_of_a_proxy_is_signed(
     cluster: RunningCluster, written: list[Command], caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ProxyConfig()
-    config.update(
+    config.update_keys(
         [
             Property("namesrvAddr", cluster.namesrv),
             Property("bindAddress", "127.0.0.1"),

@@ -48,22 +48,22 @@ def test_the_credentials_of_the_proxy_are_read_and_never_shown() -> None:
     text = json.dumps(
         {"innerClientAuthenticationCredentials": value, "enableAclRpcHookForClusterMode": True}
     )
-    assert config.update(read_file(text)) == []
+    assert config.update_keys(read_file(text)) == []
     assert config.inner_credentials == Credentials("inner", "s3cret")
-    assert "innerClientAuthenticationCredentials" not in config.values()
-    assert "s3cret" not in repr(config) + str(config.values())
+    assert "innerClientAuthenticationCredentials" not in config.values_as_text()
+    assert "s3cret" not in repr(config) + str(config.values_as_text())
     wrong = [Property("innerClientAuthenticationCredentials", '{"secretKey": "s3cret"}')]
     with pytest.raises(ConfigError, match="expected a JSON object with accessKey") as caught:
-        config.update(wrong)
+        config.update_keys(wrong)
     assert "s3cret" not in str(caught.value)
-    config.update([Property("innerClientAuthenticationCredentials", "")])
+    config.update_keys([Property("innerClientAuthenticationCredentials", "")])
     assert config.inner_credentials is None
 
 
 @pytest.mark.parametrize("key", ["authenticationEnabled", "authorizationEnabled"])
 def test_a_proxy_that_should_authenticate_its_clients_does_not_start(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}=true: not supported"):
-        ProxyConfig().update([Property(key, "true")])
+        ProxyConfig().update_keys([Property(key, "true")])
 
 
 def test_every_key_of_rocketmqs_proxy_is_known() -> None:
@@ -78,4 +78,4 @@ def test_every_key_of_rocketmqs_proxy_is_known() -> None:
     for key, default in found.items():
         assert ProxyConfig.has_key(key), key
         given = [] if default == "null" else [Property(key, default)]
-        assert ProxyConfig().update(given) == [], key
+        assert ProxyConfig().update_keys(given) == [], key

@@ -14,7 +14,7 @@ from turbopump.broker.auth.copies import (
 )
 from turbopump.broker.auth.table import AuthTable
 from turbopump.broker.auth.users import User, UserStatus, UserType
-from turbopump.net.wire.bodies import BadBody, finish
+from turbopump.net.wire.bodies import BadBody, run_to_result
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def table(tmp_path: Path) -> AuthTable:
 
 
 def test_a_copy_is_complete(table: AuthTable, tmp_path: Path) -> None:
-    members = finish(copy_in_steps(table, copy_sealer("s")))
+    members = run_to_result(copy_in_steps(table, copy_sealer("s")))
     copy = read_copy(copy_sealer("s"), members)
     other = Folder(tmp_path / "other").open()
     other.put_user(User("old", "s"), 1)
@@ -41,7 +41,7 @@ def test_a_copy_is_complete(table: AuthTable, tmp_path: Path) -> None:
 
 
 def test_a_copy_needs_the_same_secret(table: AuthTable) -> None:
-    members = finish(copy_in_steps(table, copy_sealer("s")))
+    members = run_to_result(copy_in_steps(table, copy_sealer("s")))
     for damaged in (members, {"users": {"a": {"sealed": "gcm1:x"}}}, {"users": {"a": {}}}):
         with pytest.raises(BadBody):
             read_copy(copy_sealer("t"), damaged)
@@ -53,6 +53,6 @@ def test_a_table_that_changes_meanwhile_is_copied_again(table: AuthTable) -> Non
     steps, members = copy_in_steps(table, copy_sealer("s")), dict[str, Any]()
     next(steps)
     table.remove_user("a:b \u00fc", 5)
-    members = finish(steps)
+    members = run_to_result(steps)
     assert "a:b \u00fc" not in members["users"] and len(members["users"]) == 251
     assert not members["acls"]

@@ -27,8 +27,8 @@ def test_the_keys_of_a_file_of_rocketmq() -> None:
     assert auth.init_user is not None and auth.init_user.secret == "hidden"
     assert auth.inner_credentials is not None and auth.inner_credentials.token == "hidden2"
     assert auth.authentication_whitelist == {28, 310}
-    assert "hidden" not in repr(config) and "hidden" not in str(config.values())
-    assert config.values()["authenticationWhitelist"] == "28,310"
+    assert "hidden" not in repr(config) and "hidden" not in str(config.values_as_text())
+    assert config.values_as_text()["authenticationWhitelist"] == "28,310"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tests.unit.broker.conftest import World
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.signature import sign_request
@@ -45,7 +45,7 @@ class Secured:
         change(request)
         response = self.world.table.dispatch(request, peer or self.world.client, self.world.now_ms)
         if isinstance(response, Generator):
-            response = finish(response)
+            response = run_to_result(response)
         if isinstance(response, Deferred):
             if not response.done:
                 self.world.turn()

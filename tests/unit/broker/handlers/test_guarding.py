@@ -19,7 +19,7 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.signature import sign_request
@@ -243,7 +243,7 @@ def test_holes_of_rocketmq_are_closed(secured: Secured) -> None:
         response = secured.ask(eve, code, body, fields)
         assert response.code == DENIED, (code, fields, body)
     assert secured.ask(eve, *send("own")).code == 0
-    assert secured.world.broker.topics.peek("%RETRY%own") is None
+    assert secured.world.broker.topics.peek_topic("%RETRY%own") is None
 
 
 def test_the_record_decides_about_a_transaction(secured: Secured) -> None:
@@ -313,7 +313,7 @@ def test_source_addresses(secured: Secured) -> None:
     ann = secured.user("ann", far)
     assert secured.ask(ann, *send("T")).code == DENIED
     for address, code in (("10.1.2.3:5", 0), ("[::1]:5", 0), ("10.2.0.1:5", DENIED)):
-        peer = Peer(address, pack(address), secured.world.client._link)
+        peer = Peer(address, pack_host(address), secured.world.client._link)
         assert secured.ask(ann, *send("T"), peer=peer).code == code
 
 
@@ -360,7 +360,7 @@ def test_handlers_do_not_see_signatures(secured: Secured) -> None:
 
         return handle
 
-    secured.world.table.wrap(RequestCode.SEND_MESSAGE_V2, around)
+    secured.world.table.wrap_handler(RequestCode.SEND_MESSAGE_V2, around)
     code, body, fields = send("T")
     secured.ask(ROOT, code, body, fields)
     assert seen == [{**fields, "AccessKey": ROOT}]

@@ -183,12 +183,12 @@ def test_full_batches_do_not_grow(
     logged = batches.get("T", "g", 1)
     assert logged is not None
     logged = OrderedBatch(1, 1, [QueueOffset(each) for each in range(32)])
-    batches.put("T", "g", 1, logged)
+    batches.restore_batch("T", "g", 1, logged)
     assert batches.get("T", "g", 1) is None, "the state of the log has no room"
     assert batches.size <= 1 << 20
     for queue_id in range(2, 12):
-        batches.clear("T", "g", queue_id)
-    batches.put("T", "g", 1, logged)
+        batches.remove_batch("T", "g", queue_id)
+    batches.restore_batch("T", "g", 1, logged)
     assert batches.get("T", "g", 1) == logged
 
 
@@ -196,9 +196,9 @@ def test_a_batch_that_reached_no_consumer_is_saved_as_visible(config_files: Conf
     batches = OrderedBatches(config_files)
     given(batches, 5_000, 10, 11)
     batches.save()
-    batches.take_back(*QUEUE, 4_000)
-    assert batches.take_save() is None, "it is another pop's"
-    batches.take_back(*QUEUE, 5_000)
+    batches.make_batch_visible(*QUEUE, 4_000)
+    assert batches.take_unsaved_content() is None, "it is another pop's"
+    batches.make_batch_visible(*QUEUE, 5_000)
     batches.save()
     again = OrderedBatches(config_files)
     again.load()

@@ -128,7 +128,7 @@ def test_a_call_that_the_loop_dropped_is_made_up_for() -> None:
     """The loop drops posted calls while another thread uses the store."""
     world = World()
     world.add("a")
-    world.waiters.arrived("T", 3)
+    world.waiters.on_arrival("T", 3)
     for now_ms in (10, 20):
         world.waiters.tick(now_ms)
     assert world.wakes > 1

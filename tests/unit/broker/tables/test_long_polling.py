@@ -139,7 +139,7 @@ def test_release_answers_everybody() -> None:
         pulls.add(number, owner=number)
     pulls.holds.release_all()
     assert pulls.wakes == 1
-    pulls.holds.sweep()
+    pulls.holds.attempt_grown()
     assert [final for _, final in pulls.attempts] == [True] * 3
     assert pulls.holds.count == 0
 
@@ -152,10 +152,10 @@ def test_release_answers_the_pulls_of_its_call_in_portions() -> None:
     pulls.holds.release_all()
     pulls.add(5)
     for answered in ([0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4]):
-        pulls.holds.sweep()
+        pulls.holds.attempt_grown()
         assert [number for number, _ in pulls.attempts] == answered
     wakes = pulls.wakes
-    pulls.holds.sweep()
+    pulls.holds.attempt_grown()
     assert (pulls.holds.count, pulls.wakes) == (1, wakes), "the last pull came later"
 
 
@@ -178,7 +178,7 @@ def test_times_that_end_together_are_answered_in_portions() -> None:
     assert pulls.attempts == [(0, True), (1, True)]
     assert pulls.wakes == 1
     for _ in range(2):
-        pulls.holds.sweep()
+        pulls.holds.attempt_grown()
     assert pulls.attempts == [(number, True) for number in range(5)]
 
 
@@ -186,11 +186,11 @@ def test_a_sweep_that_the_loop_dropped_is_made_up_for() -> None:
     """The loop drops posted calls while another thread uses the store."""
     pulls = Pulls()
     pulls.add(1)
-    pulls.holds.arrived("T", 0, QueueOffset(1))
+    pulls.holds.on_arrival("T", 0, QueueOffset(1))
     for now_ms in (100, 200):
         pulls.holds.tick(now_ms)
     assert pulls.wakes > 1
-    pulls.holds.sweep()
+    pulls.holds.attempt_grown()
     assert pulls.attempts == [(1, False)]
 
 

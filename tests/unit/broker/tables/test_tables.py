@@ -469,8 +469,8 @@ def test_the_size_of_groups_is_that_of_their_rows(
     groups.put(SubscriptionGroupConfig(group_name=name, **changed), 2)
     groups.put(SubscriptionGroupConfig(group_name="other"), 3)
     groups.delete("other", 4)
-    groups.adopt(
-        groups.all() | {"theirs": SubscriptionGroupConfig("theirs")}, {}, groups.data_version
+    groups.adopt_tables(
+        groups.all_groups() | {"theirs": SubscriptionGroupConfig("theirs")}, {}, groups.data_version
     )
     saved = groups.to_json() | {"dataVersion": group_table(files).data_version.to_json()}
     grown = len(fastjson.dumps(saved, pretty=True).encode()) - text

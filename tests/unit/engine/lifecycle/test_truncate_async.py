@@ -117,7 +117,7 @@ def test_no_listener_is_called_while_the_log_is_cut(caller: str) -> None:
     _disk, store, log, work = copied(dispatched=True)
     ends: list[bool] = []
     store.on_arrival(lambda topic, queue_id, end: ends.append(result.done))
-    result = log.truncating(fork(), NOW_MS)
+    result = log.begin_truncation(fork(), NOW_MS)
 
     def note_arrivals() -> None:
         for queue in store._queues:
@@ -126,7 +126,7 @@ def test_no_listener_is_called_while_the_log_is_cut(caller: str) -> None:
     note_arrivals()
     calls: dict[str, Callable[[], None]] = {
         "lane": store.notify_arrivals,
-        "dispatch": lambda: store._dispatch(NOW_MS),
+        "dispatch": lambda: store._run_dispatch(NOW_MS),
         "tick": lambda: store.tick(NOW_MS),
     }
     calls[caller]()

@@ -69,12 +69,12 @@ def test_a_long_answer_is_read_in_steps_one_after_the_other() -> None:
     assert servers.route() == ROUTE and not soon, "a short answer is read at once"
     route = long_route(3_000)
     servers.responses["a:1"] = (ResponseCode.SUCCESS, route.encode())
-    first, second = (servers.queries.route(HEADER) for _ in range(2))
+    first, second = (servers.queries.query_route(HEADER) for _ in range(2))
     servers.responses["a:1"] = (ResponseCode.SUCCESS, route.encode()[:-1])
-    third = servers.queries.route(HEADER)
+    third = servers.queries.query_route(HEADER)
     cluster = ClusterInfo({one.broker_name: one for one in route.broker_datas}, {"C": []})
     servers.responses["a:1"] = (ResponseCode.SUCCESS, cluster.encode())
-    fourth = servers.queries.cluster()
+    fourth = servers.queries.query_cluster()
     steps, ends = 0, []
     while soon:
         assert len(soon) == 1, "one answer at a time"
@@ -95,8 +95,8 @@ def test_a_result_whose_callback_raises_holds_up_no_later_answer() -> None:
     def broken(_route: object) -> None:
         raise ValueError("not today")
 
-    servers.queries.route(HEADER).then(broken)
-    later = servers.queries.route(HEADER)
+    servers.queries.query_route(HEADER).then(broken)
+    later = servers.queries.query_route(HEADER)
     raised = 0
     while soon:
         try:

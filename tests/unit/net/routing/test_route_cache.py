@@ -372,13 +372,13 @@ def test_a_new_name_is_refused_while_all_unknown_names_are_queried(queries_max: 
 
 def test_an_answer_that_is_put_needs_no_room_among_unknown_names() -> None:
     one = Cache(blanks_max=20)
-    wanted = [one.cache.fetch(f"T{number}") for number in range(20)]
-    one.cache.put("absent", GONE)
-    one.cache.put("known", "12")
+    wanted = [one.cache.get_or_query(f"T{number}") for number in range(20)]
+    one.cache.set_answer("absent", GONE)
+    one.cache.set_answer("known", "12")
     assert (one.cache.get("absent"), one.cache.get("known"), one.cache.size) == (None, "12", 2)
     one.answer("1")
     assert wanted[0].value == "1"
-    one.cache.put("absent", GONE)
+    one.cache.set_answer("absent", GONE)
     assert one.cache.get("absent") == GONE
 
 
@@ -392,12 +392,12 @@ def test_a_query_that_raises_counts_as_a_failure(caplog: pytest.LogCaptureFixtur
 
     one.cache._query = broken
     for name in ("A", "B"):
-        found = one.cache.fetch(name).value
+        found = one.cache.get_or_query(name).value
         assert isinstance(found, Absent) and not found.is_certain
         assert found.text == f"the query failed: no query of {name}"
     assert len(caplog.records) == 2
     one.cache._query = query
-    assert not one.cache.fetch("C").done
+    assert not one.cache.get_or_query("C").done
     one.answer("1")
     assert one.cache.get("C") == "1"
 

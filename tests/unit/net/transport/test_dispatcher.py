@@ -4,7 +4,7 @@ import pytest
 
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.dispatcher import QUIET_MS, REMARK_MAX, Dispatcher
-from turbopump.net.wire.bodies import finish
+from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.command import new_request, new_response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.offsets import GetMinOffsetRequest
@@ -113,7 +113,7 @@ def guarded(remark: str, steps: bool = False) -> Dispatcher:
 
 
 def test_a_guard_is_asked_before_each_handler(peer) -> None:
-    for table in (guarded("no"), guarded("no").without([12])):
+    for table in (guarded("no"), guarded("no").without_codes([12])):
         for code in (10, 11, 99):
             response = table.dispatch(new_request(code), peer, 0)
             assert (response.code, response.remark) == (16, "no")
@@ -125,8 +125,9 @@ def test_a_guard_is_asked_before_each_handler(peer) -> None:
 def test_a_guard_may_take_steps(peer) -> None:
     table = guarded("no", steps=True)
     for code in (10, 11, 99):
-        assert finish(table.dispatch(new_request(code), peer, 0)).code == 16
+        assert run_to_result(table.dispatch(new_request(code), peer, 0)).code == 16
     answers = [
-        finish(table.dispatch(new_request(code, fields={"in": ""}), peer, 0)) for code in (10, 11)
+        run_to_result(table.dispatch(new_request(code, fields={"in": ""}), peer, 0))
+        for code in (10, 11)
     ]
     assert [(one.code, one.remark) for one in answers] == [(0, None), (0, "slow")]

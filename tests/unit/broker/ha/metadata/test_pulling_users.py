@@ -120,13 +120,13 @@ def test_a_later_table_is_kept(pair: Pair) -> None:
     """A replica that led later than its master has the newer table, if there are epochs (I13)."""
     users = pair.group.replica.broker.users
     assert users is not None and isinstance(users.versions, VersionRules)
-    pair.group.follower.lead(7, 9)
+    pair.group.follower.begin_leading(7, 9)
     assert users.data_version.state_version == 7
     pair.master.user("ann")
-    pair.group.follower.follow(MASTER, 8, pair.group.replica.steady_ms)
+    pair.group.follower.begin_following(MASTER, 8, pair.group.replica.steady_ms)
     pair.group.round()
     assert pair.names() == ["inner", ROOT]
-    pair.group.lead.lead(8, 9)
+    pair.group.begin_leading.lead(8, 9)
     pair.group.round()
     assert pair.names() == ["ann", "inner", ROOT]
 

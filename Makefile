@@ -21,7 +21,7 @@ ROUNDS ?= 120
 ROOM ?= engine/log
 # With I/O threads: requests of all kinds, TLS, gRPC, long polls, a broker's death, replicas.
 THREADED ?= tests/integration/grpc $(addprefix tests/integration/,$(THREADED_FILES))
-THREADED_FILES := $(addprefix broker/test_,broker_node.py broker_crash.py container.py ha.py metrics.py reopening.py) \
+THREADED_FILES := $(addprefix broker/test_,broker_node.py broker_crash.py container.py metadata.py metrics.py reopening.py) \
 	$(addprefix client/test_,producer.py consumer.py pull_consumer.py restart.py transactions.py) cli/test_tls.py
 # Whatever PYTHONDONTWRITEBYTECODE says: without bytecode each start compiles all sources. Rooms are
 # links, which are followed only where they are named, with a slash.

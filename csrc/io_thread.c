@@ -281,7 +281,10 @@ static int read_once(struct io_thread *thread, struct io_connection *connection)
         connection->may_read = (size_t)size == room || connection->has_hung_up;
     } else if (size == 0) {
         connection->may_read = 0;
-        owe(thread, connection, OWES_EOF);
+        if (!connection->has_ended) {
+            connection->has_ended = 1;
+            owe(thread, connection, OWES_EOF);
+        }
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         connection->may_read = 0;
     } else if (errno != EINTR) {

@@ -84,6 +84,7 @@ struct io_connection {
     uint8_t is_due, is_owing;      /* on the thread's lists */
     uint8_t may_read, is_full;     /* state of the socket, from edges */
     uint8_t has_hung_up;           /* the peer ended: a short read is not the last */
+    uint8_t has_ended;             /* IO_EOF was due: later edges do not repeat it */
     uint8_t owes;                  /* events that are due, as bits */
     uint8_t ends;                  /* command that waits for unsent bytes, as a bit */
     uint8_t is_closed, is_forgotten;

@@ -524,6 +524,7 @@ static void release(struct io_thread *thread)
 int io_start(struct io_thread *thread, struct io_waker *loop)
 {
     int failed;
+    assert((uintptr_t)thread % RING_LINE == 0);
     memset(thread, 0, sizeof *thread);
     thread->loop = loop;
     thread->due_end = &thread->due;

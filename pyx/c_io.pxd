@@ -4,6 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef extern from "byte_ring.h" nogil:
+    enum:
+        RING_LINE
     struct byte_ring:
         pass
     struct ring_record:

@@ -22,6 +22,9 @@ class Fault:
 
 
 _TAIL: Final = "atomic_store_explicit(&ring->tail, tail + cost(size), memory_order_release);"
+_SLEEPS: Final = "    atomic_store_explicit(&{}sleeps, 1, memory_order_relaxed);\n"
+_DELAY: Final = "    for (volatile int left = 1000; left > 0; left--) {\n    }\n"
+"""As if the thread lost its processor for a moment: a few nanoseconds are hardly ever hit."""
 _FENCE: Final = "    atomic_thread_fence(memory_order_seq_cst);\n"
 
 FAULTS: Final = {
@@ -99,27 +102,45 @@ FAULTS: Final = {
         "`io_wake` has no fence", "io_thread.c", f"`sleeps`. */\n{_FENCE}", "`sleeps`. */\n", "fast"
     ),
     "sleep": Fault(
-        "the thread begins to sleep without a fence",
+        "the thread looks for commands before it sets `sleeps`",
         "io_thread.c",
-        f"relaxed);\n{_FENCE}    return ring_peek",
-        "relaxed);\n    return ring_peek",
+        f"{_SLEEPS.format('thread->waker.')}{_FENCE}"
+        "    return ring_peek(&thread->commands) == NULL",
+        "    int none = ring_peek(&thread->commands) == NULL;\n"
+        "    atomic_store(&thread->waker.sleeps, 1);\n"
+        "    return none",
         "fast",
     ),
     "rest": Fault(
-        "the loop begins to sleep without a fence", "io_loop.c", _FENCE, "", "fast"
+        "the loop looks for events before it sets `sleeps`",
+        "io_loop.c",
+        f"{_SLEEPS.format('loop->')}{_FENCE}",
+        "    int some = 0;\n"
+        "    for (number = 0; number < count; number++) {\n"
+        "        some |= threads[number].has_waiting;\n"
+        "        some |= ring_peek(&threads[number].events) != NULL;\n"
+        f"    }}\n{_DELAY}"
+        "    atomic_store(&loop->sleeps, !some);\n"
+        "    return some;\n",
+        "fast",
     ),
     "notice": Fault(
-        "`io_notice` stores without sequential consistency",
+        "`io_notice` reads `sent` before it stores the position",
         "io_loop.c",
-        "atomic_store(&connection->notice_at, position);",
-        "atomic_store_explicit(&connection->notice_at, position, memory_order_release);",
+        "    atomic_store(&connection->notice_at, position);\n"
+        "    return atomic_load(&connection->sent) >= position;\n",
+        f"    int is_past = atomic_load(&connection->sent) >= position;\n{_DELAY}"
+        "    atomic_store(&connection->notice_at, position);\n"
+        "    return is_past;\n",
         "fast",
     ),
     "count": Fault(
-        "`count_sent` stores without sequential consistency",
+        "`count_sent` reads the position before it stores `sent`",
         "io_thread.c",
-        "atomic_store(&connection->sent, sent);",
-        "atomic_store_explicit(&connection->sent, sent, memory_order_release);",
+        "    atomic_store(&connection->sent, sent);\n"
+        "    notice_at = atomic_load(&connection->notice_at);\n",
+        f"    notice_at = atomic_load(&connection->notice_at);\n{_DELAY}"
+        "    atomic_store(&connection->sent, sent);\n",
         "fast",
     ),
     "twice": Fault(

@@ -19,9 +19,9 @@
 #define IDLE_CPU_NS 15000000 /* of IDLE_MS */
 #define QUEUED_MAX (256 << 10) /* unread bytes of a connection, either way */
 #ifdef __SANITIZE_THREAD__
-#define RACES 1500
+#define RACES 1000
 #else
-#define RACES 40000
+#define RACES 15000
 #endif
 
 static struct loop loop;
@@ -176,37 +176,57 @@ static void idle(void)
     }
 }
 
-static void spin(void)
+static void spin(uint64_t most)
 {
-    volatile uint64_t left = draw(&loop, 2) ? draw(&loop, 400) : draw(&loop, 8000);
+    volatile uint64_t left = draw(&loop, most);
     while (left > 0) {
         left--;
     }
 }
 
-/* Single operations in the moments in which the other side goes to sleep. */
+/* Let the peer read all bytes, without sleeping. */
+static void read_busily(struct played *one)
+{
+    double since = now_s();
+    while (one->peer_got < one->queued) {
+        int times = 1000;
+        while (times-- > 0 && one->peer_got < one->queued) {
+            peer_read(one);
+        }
+        check(&loop, now_s() - since < limit_s, "a wake-up of the thread was lost");
+    }
+}
+
+/* Single operations in the moments in which the other side goes to sleep: the peer has a byte a
+ * moment before its thread does. */
 static void races(int count)
 {
     struct played *one = &loop.played[0];
     while (count-- > 0) {
         uint64_t kind = draw(&loop, 8), left;
         if (kind < 3) {
-            spin();
-            write_stream(one, IO_WRITE, 1);
-            if (kind == 0) {
-                spin();
-                ask_notice(one, one->queued);
+            for (left = 20; left > 0; left--) {
+                write_stream(one, IO_WRITE, 1);
+                read_busily(one);
+                spin(400);
             }
+        } else if (kind < 5) {
+            write_stream(one, IO_WRITE, 1);
+            read_busily(one);
+            write_stream(one, IO_WRITE, 1);
+            spin(draw(&loop, 2) ? 4000 : 20000);
+            ask_notice(one, one->queued);
         } else if (kind < 7) {
             peer_send(one, 1 + draw(&loop, 3));
-            spin();
+            spin(draw(&loop, 2) ? 8000 : 40000);
+            loop.is_due = 1;
+            turn(&loop);
         } else {
             for (left = draw(&loop, 40); left > 0; left--) {
                 peer_send(one, 1 + draw(&loop, 4000));
             }
-            spin();
         }
-        rest("a wake-up was lost");
+        rest("a wake-up or a notice was lost");
     }
 }
 

@@ -109,8 +109,7 @@ int io_waker_init(struct io_waker *waker);
 /* Wake the side that sleeps, if it does. To be called after the bytes for it were published. */
 void io_wake(struct io_waker *waker);
 
-/* Start a thread that wakes `loop`; `thread` is memory aligned to RING_LINE. Returns 0, or an errno.
- */
+/* Start a thread that wakes `loop`; `thread` is aligned to RING_LINE. Returns 0, or an errno. */
 int io_start(struct io_thread *thread, struct io_waker *loop);
 
 /* End the thread and free its memory; it must have no connection. Waits for its end. */

@@ -20,23 +20,6 @@ from libc.string cimport memcpy, strerror
 
 from turbopump.pyx.c_io cimport *
 
-cdef extern from "sys/eventfd.h" nogil:
-    int eventfd_read(int descriptor, uint64_t *value)
-
-cdef extern from "unistd.h" nogil:
-    int close(int descriptor)
-
-cdef extern from "stdlib.h" nogil:
-    void *aligned_alloc(size_t alignment, size_t size)
-
-cdef extern from "poll.h" nogil:
-    struct pollfd:
-        int fd
-        short events
-    int poll(pollfd *descriptors, unsigned long count, int timeout_ms)
-    enum:
-        POLLIN
-
 EVENTS_PER_TURN = 256
 """Maximum number of events that a turn takes from all threads."""
 COPIED_MAX = 64 << 10
@@ -323,27 +306,6 @@ cdef class IoThreads:
         if self.waker.descriptor >= 0:
             close(self.waker.descriptor)
             self.waker.descriptor = -1
-
-
-cdef int send_copy(io_thread *thread, io_connection *connection, bytes data) except -1:
-    """Send IO_WRITE; 0: there is no room."""
-    cdef size_t size = <size_t>len(data)
-    cdef ring_record *record = io_write(thread, IO_WRITE, connection, size)
-    if record == NULL:
-        return 0
-    memcpy(ring_payload(record), <const char *>data, size)
-    ring_push(&thread.commands, record, size)
-    return 1
-
-
-cdef int send_from(io_thread *thread, io_connection *connection, object data) except -1:
-    """Send IO_WRITE_FROM for a buffer that the transport holds; 0: there is no room."""
-    cdef Py_buffer view
-    cdef int sent
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    sent = io_write_from(thread, connection, view.buf, <size_t>view.len)
-    PyBuffer_Release(&view)
-    return sent
 
 
 cdef class ThreadedTransport:

@@ -86,7 +86,7 @@ def play(program: Path, seed: int, seconds: float, limit_s: float) -> tuple[int,
 
 
 def finding(code: int, output: str) -> str:
-    """A finding in a few words; empty if there is none."""
+    """Return a finding in a few words, or an empty text."""
     for line in output.splitlines():
         if line.startswith("FOUND: "):
             return line.removeprefix("FOUND: ")

@@ -231,7 +231,7 @@ static void on_event(const struct ring_record *record)
         }
     } else if (record->kind == IO_EOF) {
         check(loop, !one->has_eof, "the peer's end came twice");
-        check(loop, one->peer_ended || one->peer_was_closed, "a peer's end that was none");
+        check(loop, one->peer_ended || one->peer_was_closed, "an end that the peer did not send");
         check(loop, one->peer_was_closed || one->got == one->peer_sent, "an end before its bytes");
         one->has_eof = 1;
     } else if (record->kind == IO_PROGRESS) {

@@ -230,13 +230,13 @@ static void races(int count)
     }
 }
 
-/* More than the rings hold, both ways or only to the peers; some connections end meanwhile. */
+/* More than a ring holds: up, while some connections end, or down to the peers. */
 static void crowd(void)
 {
-    int number, both = (int)draw(&loop, 2);
+    int number, up = (int)draw(&loop, 2);
     for (number = 0; number < loop.count; number++) {
         struct played *one = &loop.played[number];
-        if (both && one->peer >= 0 && !one->peer_ended && !one->is_lost) {
+        if (up && one->peer >= 0 && !one->peer_ended && !one->is_lost) {
             peer_send(one, 8192);
             peer_send(one, 8192);
         }
@@ -244,7 +244,7 @@ static void crowd(void)
     usleep(500);
     loop.wakes_later = 1;
     for (number = 0; number < loop.count; number++) {
-        if (is_writable(&loop.played[number])) {
+        if (!up && is_writable(&loop.played[number])) {
             write_stream(&loop.played[number], IO_WRITE, IO_WRITE_MAX);
             write_stream(&loop.played[number], IO_WRITE, IO_WRITE_MAX);
         }
@@ -255,7 +255,7 @@ static void crowd(void)
     }
     for (number = 0; number < loop.count; number++) {
         struct played *one = &loop.played[number];
-        if (both && !one->is_lost && !one->is_aborted && draw(&loop, 6) == 0) {
+        if (up && !one->is_lost && !one->is_aborted && draw(&loop, 6) == 0) {
             one->is_aborted = 1;
             command(one, IO_ABORT);
         }

@@ -78,7 +78,7 @@ void turn(struct loop *loop);
 /* Wait up to `ms` for a thread or for a peer's socket. */
 void loop_wait(struct loop *loop, int ms);
 
-/* Peers: send up to `size` bytes, or read what is there; return whether bytes were moved. */
+/* Peers: send up to `size` bytes, or read the bytes there; return whether bytes were moved. */
 int peer_send(struct played *one, size_t size);
 int peer_read(struct played *one);
 

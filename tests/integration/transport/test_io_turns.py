@@ -1,4 +1,4 @@
-"""Turns of I/O threads without a loop: ends, callbacks that fail, what a stop leaves."""
+"""Turns of I/O threads without a loop: ends, callbacks that fail, stops."""
 
 import gc
 import select

@@ -37,7 +37,7 @@ REWRITE = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: help run test long sim transcripts chaos fuzz attacks threads lowest mutation lint types bench versus asan interop rebalance clean
+.PHONY: help run test long sim transcripts chaos fuzz attacks threads lowest mutation lint types bench versus asan tsan interop rebalance clean
 
 run: $(VENV)/.run ## start a name server and a broker, and print where to connect (ARGS='--brokers 3')
 	@$(BYTECODE)
@@ -94,6 +94,9 @@ versus: $(VENV)/.dev ## RocketMQ and this broker under the same load (needs Java
 
 asan: $(VENV)/.dev ## the kernels under the address and undefined-behaviour sanitizers
 	$(BIN)/python -m tests.asan
+
+tsan: $(VENV)/.dev ## I/O threads under the thread sanitizer, for 20 s (ARGS='--planted': faults that it must find)
+	$(BIN)/python -m tests.tsan $(ARGS)
 
 interop: $(VENV)/.dev ## Apache's clients of all languages, mqadmin and brokers (needs Java 17, Maven, Go, Rust and Node.js)
 	$(BIN)/python -m pytest interop -n $(INTEROP_WORKERS) --max-worker-restart=0 --dist loadfile $(ARGS)

@@ -281,7 +281,10 @@ static int read_once(struct io_thread *thread, struct io_connection *connection)
         connection->may_read = (size_t)size == room || connection->has_hung_up;
     } else if (size == 0) {
         connection->may_read = 0;
-        owe(thread, connection, OWES_EOF);
+        if (!connection->has_ended) {
+            connection->has_ended = 1;
+            owe(thread, connection, OWES_EOF);
+        }
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         connection->may_read = 0;
     } else if (errno != EINTR) {
@@ -521,6 +524,7 @@ static void release(struct io_thread *thread)
 int io_start(struct io_thread *thread, struct io_waker *loop)
 {
     int failed;
+    assert((uintptr_t)thread % RING_LINE == 0);
     memset(thread, 0, sizeof *thread);
     thread->loop = loop;
     thread->due_end = &thread->due;

@@ -84,6 +84,7 @@ struct io_connection {
     uint8_t is_due, is_owing;      /* on the thread's lists */
     uint8_t may_read, is_full;     /* state of the socket, from edges */
     uint8_t has_hung_up;           /* the peer ended: a short read is not the last */
+    uint8_t has_ended;             /* IO_EOF was due: later edges do not repeat it */
     uint8_t owes;                  /* events that are due, as bits */
     uint8_t ends;                  /* command that waits for unsent bytes, as a bit */
     uint8_t is_closed, is_forgotten;
@@ -108,7 +109,7 @@ int io_waker_init(struct io_waker *waker);
 /* Wake the side that sleeps, if it does. To be called after the bytes for it were published. */
 void io_wake(struct io_waker *waker);
 
-/* Start a thread that wakes `loop`. Returns 0, or an errno. */
+/* Start a thread that wakes `loop`; `thread` is aligned to RING_LINE. Returns 0, or an errno. */
 int io_start(struct io_thread *thread, struct io_waker *loop);
 
 /* End the thread and free its memory; it must have no connection. Waits for its end. */

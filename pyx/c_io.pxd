@@ -1,9 +1,13 @@
 """I/O threads of csrc/io_thread.h, and their rings."""
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 
 cdef extern from "byte_ring.h" nogil:
+    enum:
+        RING_LINE
     struct byte_ring:
         pass
     struct ring_record:
@@ -59,3 +63,41 @@ cdef extern from "io_thread.h" nogil:
     void io_keep_many(io_thread *thread, int keeps_many)
     int io_loop_sleep(io_waker *loop, io_thread *threads, int count)
     int64_t io_cpu_ns(const io_thread *thread)
+
+cdef extern from "sys/eventfd.h" nogil:
+    int eventfd_read(int descriptor, uint64_t *value)
+
+cdef extern from "unistd.h" nogil:
+    int close(int descriptor)
+
+cdef extern from "stdlib.h" nogil:
+    void *aligned_alloc(size_t alignment, size_t size)
+
+cdef extern from "poll.h" nogil:
+    struct pollfd:
+        int fd
+        short events
+    int poll(pollfd *descriptors, unsigned long count, int timeout_ms)
+    enum:
+        POLLIN
+
+
+cdef inline int send_copy(io_thread *thread, io_connection *connection, bytes data) except -1:
+    """Send IO_WRITE; 0: there is no room."""
+    cdef size_t size = <size_t>len(data)
+    cdef ring_record *record = io_write(thread, IO_WRITE, connection, size)
+    if record == NULL:
+        return 0
+    memcpy(ring_payload(record), <const char *>data, size)
+    ring_push(&thread.commands, record, size)
+    return 1
+
+
+cdef inline int send_from(io_thread *thread, io_connection *connection, object data) except -1:
+    """Send IO_WRITE_FROM for a buffer that the transport holds; 0: there is no room."""
+    cdef Py_buffer view
+    cdef int sent
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    sent = io_write_from(thread, connection, view.buf, <size_t>view.len)
+    PyBuffer_Release(&view)
+    return sent

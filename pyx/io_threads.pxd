@@ -20,6 +20,9 @@ cdef class _Fifo:
 cdef class IoThreads:
     cdef io_thread *threads
     cdef io_waker waker
+    cdef bint turning             # a turn handles events: no other may begin
+    cdef bint posted              # a turn is due
+    cdef bint ending              # `close` was called
     cdef int count, first         # `first`: the thread whose events the next turn takes first
     cdef object post, report
     cdef list waiting             # for each thread, a _Fifo of commands without room
@@ -27,6 +30,9 @@ cdef class IoThreads:
     cdef set transports           # all open transports
     cdef Py_ssize_t kept_size     # bytes that paused transports keep
 
+    cdef int take_turn(self) except -1
+    cdef int take_shares(self, int share) except -1
+    cdef bint is_busy(self)
     cdef int take_events(self, io_thread *thread, int events) except -1
     cdef int send_waiting(self, int number) except -1
     cdef int command(self, ThreadedTransport transport, int kind) except -1

@@ -53,16 +53,22 @@ class IoThreads:
 
     def open(self, socket: _Socket, peername: Any, protocol: _Protocol) -> ThreadedTransport:
         """Hand a connected, non-blocking socket to the thread with the fewest connections, and call
-        `connection_made`. The transport closes the socket. `peername`: the address of the peer."""
+        `connection_made`. The transport closes the socket. `peername`: the address of the peer.
+        Raises RuntimeError after `close`."""
 
     def turn(self) -> None:
         """Take up to EVENTS_PER_TURN events of the threads: bytes go to their protocols. Posts
         itself while events are left. An exception of a protocol is reported, and its transport
-        aborted. No-op after `close`."""
+        aborted. No-op while a posted turn is due, and after `close`. Raises RuntimeError inside a
+        callback of a protocol."""
+
+    def continue_turn(self) -> None:
+        """Take the turn that was posted."""
 
     def close(self) -> None:
         """Abort all transports, wait until their `connection_lost` was called, and end the threads.
-        Blocks for some milliseconds. No-op if closed."""
+        Blocks for some milliseconds. No-op if closed. Raises RuntimeError inside a callback of a
+        protocol."""
 
 class ThreadedTransport:
     """A transport whose socket a thread reads and writes, for an asyncio.BufferedProtocol.

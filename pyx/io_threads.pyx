@@ -14,25 +14,11 @@ Reading a paused transport stops at its thread; the bytes that were read before 
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memcpy, strerror
 
 from turbopump.pyx.c_io cimport *
-
-cdef extern from "sys/eventfd.h" nogil:
-    int eventfd_read(int descriptor, uint64_t *value)
-
-cdef extern from "unistd.h" nogil:
-    int close(int descriptor)
-
-cdef extern from "poll.h" nogil:
-    struct pollfd:
-        int fd
-        short events
-    int poll(pollfd *descriptors, unsigned long count, int timeout_ms)
-    enum:
-        POLLIN
 
 EVENTS_PER_TURN = 256
 """Maximum number of events that a turn takes from all threads."""
@@ -44,6 +30,10 @@ KEPT_MAX = 16 << 20
 THREADS_MAX = 64
 HIGH_WATER = 64 << 10
 """Default of `set_write_buffer_limits`, as in asyncio."""
+
+cdef set _in_use = set()
+"""All IoThreads with open transports: the garbage collector must not free buffers that a thread
+sends."""
 
 
 cdef class _Fifo:
@@ -97,7 +87,7 @@ cdef class IoThreads:
         self.waiting = [_Fifo() for number in range(count)]
         self.open_counts = [0] * count
         self.waker.descriptor = -1
-        self.threads = <io_thread *>PyMem_Malloc(<size_t>count * sizeof(io_thread))
+        self.threads = <io_thread *>aligned_alloc(RING_LINE, <size_t>count * sizeof(io_thread))
         if self.threads == NULL:
             raise MemoryError
         failed = io_waker_init(&self.waker)
@@ -127,7 +117,10 @@ cdef class IoThreads:
     def open(self, socket, peername, protocol) -> ThreadedTransport:
         """Hand a connected socket to a thread; see the stub."""
         cdef ThreadedTransport transport = ThreadedTransport.__new__(ThreadedTransport)
-        cdef int number = min(range(self.count), key=self.open_counts.__getitem__)
+        cdef int number
+        if self.ending:
+            raise RuntimeError("the I/O threads are closed")
+        number = min(range(self.count), key=self.open_counts.__getitem__)
         transport.threads, transport.thread = self, &self.threads[number]
         transport.number, transport.socket = number, socket
         transport.connection = io_open(socket.fileno(), <void *>transport)
@@ -139,6 +132,7 @@ cdef class IoThreads:
         transport.set_protocol(protocol)
         self.open_counts[number] += 1
         self.transports.add(transport)
+        _in_use.add(self)
         self.command(transport, IO_ADD)
         try:
             protocol.connection_made(transport)
@@ -148,20 +142,44 @@ cdef class IoThreads:
 
     def turn(self) -> None:
         """Take events of the threads; see the stub."""
-        cdef int number, left = 1, share
         cdef uint64_t times
         if self.threads == NULL:
             return
         eventfd_read(self.waker.descriptor, &times)
-        share = max(1, EVENTS_PER_TURN // self.count)
+        if not self.posted:  # a thread may wake the loop while a posted turn is due
+            self.take_turn()
+
+    def continue_turn(self) -> None:
+        """Take the turn that was posted."""
+        self.posted = False
+        if self.threads != NULL:
+            self.take_turn()
+
+    cdef int take_turn(self) except -1:
+        """Take events and send commands; posts the next turn if there are more."""
+        cdef int share = max(1, EVENTS_PER_TURN // self.count)
+        if self.turning:
+            raise RuntimeError("a callback of a turn takes a turn")
+        self.turning = True
+        try:
+            self.take_shares(share)
+        finally:
+            self.turning = False
+            if io_loop_sleep(&self.waker, self.threads, self.count) and not self.posted:
+                self.posted = True
+                self.post(self.continue_turn)
+        return 0
+
+    cdef int take_shares(self, int share) except -1:
+        """Take up to `share` events of each thread."""
+        cdef int number
         self.first = (self.first + 1) % self.count
         for number in range(self.first, self.first + self.count):
             number %= self.count
             if self.threads[number].has_waiting:
                 self.send_waiting(number)
             self.take_events(&self.threads[number], share)
-        if io_loop_sleep(&self.waker, self.threads, self.count):
-            self.post(self.turn)
+        return 0
 
     cdef int take_events(self, io_thread *thread, int events) except -1:
         """Handle up to `events` events of a thread."""
@@ -184,7 +202,8 @@ cdef class IoThreads:
                     transport.on_closed(<int>record.number)
             except Exception as error:
                 transport.fail(error)
-            ring_pop(&thread.events, record)
+            finally:
+                ring_pop(&thread.events, record)  # in each case: no event is handled twice
         if ring_take_waiting(&thread.events):
             io_wake(&thread.waker)
         return 0
@@ -214,7 +233,7 @@ cdef class IoThreads:
         cdef int kind, sent = 1
         while waiting.size():
             transport, kind, data = waiting.first()
-            if transport.lost and kind != IO_FORGET:
+            if (transport.aborted and kind < IO_ABORT) or (transport.lost and kind != IO_FORGET):
                 waiting.drop_first()
                 continue
             if kind == IO_WRITE:
@@ -243,6 +262,8 @@ cdef class IoThreads:
     cdef int remove(self, ThreadedTransport transport) except -1:
         """Remove a closed transport."""
         self.transports.discard(transport)
+        if not self.transports:
+            _in_use.discard(self)
         self.open_counts[transport.number] -= 1
         return 0
 
@@ -251,15 +272,26 @@ cdef class IoThreads:
         cdef pollfd waited
         if self.threads == NULL:
             return
+        if self.turning:
+            raise RuntimeError("a callback of a turn closes the I/O threads")
+        self.ending = True
         for transport in list(self.transports):
             transport.abort()
         waited.fd, waited.events = self.waker.descriptor, POLLIN
-        while self.transports:
-            self.turn()
-            if self.transports:
+        while self.is_busy():
+            self.take_turn()
+            if self.is_busy():
                 with nogil:
                     poll(&waited, 1, 10)
         self.end_threads()
+
+    cdef bint is_busy(self):
+        """Whether there are transports, or commands that wait."""
+        cdef int number
+        for number in range(self.count):
+            if self.threads[number].has_waiting:
+                return True
+        return len(self.transports) > 0
 
     cdef void end_threads(self) noexcept:
         cdef io_thread *threads = self.threads
@@ -270,31 +302,10 @@ cdef class IoThreads:
         for number in range(self.count):
             with nogil:
                 io_stop(&threads[number])
-        PyMem_Free(threads)
+        free(threads)
         if self.waker.descriptor >= 0:
             close(self.waker.descriptor)
             self.waker.descriptor = -1
-
-
-cdef int send_copy(io_thread *thread, io_connection *connection, bytes data) except -1:
-    """Send IO_WRITE; 0: there is no room."""
-    cdef size_t size = <size_t>len(data)
-    cdef ring_record *record = io_write(thread, IO_WRITE, connection, size)
-    if record == NULL:
-        return 0
-    memcpy(ring_payload(record), <const char *>data, size)
-    ring_push(&thread.commands, record, size)
-    return 1
-
-
-cdef int send_from(io_thread *thread, io_connection *connection, object data) except -1:
-    """Send IO_WRITE_FROM for a buffer that the transport holds; 0: there is no room."""
-    cdef Py_buffer view
-    cdef int sent
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    sent = io_write_from(thread, connection, view.buf, <size_t>view.len)
-    PyBuffer_Release(&view)
-    return sent
 
 
 cdef class ThreadedTransport:

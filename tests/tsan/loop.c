@@ -1,5 +1,5 @@
-/* The loop's side of the I/O threads, as pyx/io_threads.pyx has it, and peers. Every byte is checked
- * against its place in the connection's stream. */
+/* The loop's side of the I/O threads, as pyx/io_threads.pyx has it, and peers. Every byte is
+ * compared with its place in the connection's stream. */
 #define _GNU_SOURCE
 #include "play.h"
 

@@ -1,5 +1,5 @@
-/* The loop's side of the I/O threads, as pyx/io_threads.pyx has it, and peers. Every byte is checked
- * against its place in the connection's stream. */
+/* The loop's side of the I/O threads, as pyx/io_threads.pyx has it, and peers. Every byte is
+ * compared with its place in the connection's stream. */
 #define _GNU_SOURCE
 #include "play.h"
 
@@ -21,8 +21,8 @@ void check(struct loop *loop, int holds, const char *text)
     printf("FOUND: %s\n", text);
     for (number = 0; number < loop->count; number++) {
         struct played *one = &loop->played[number];
-        printf("  %d: queued %lu sent to peer %lu, peer sent %lu got %lu, asked %lu, paused %d eof %d "
-               "closing %d aborted %d lost %d peer %d\n",
+        printf("  %d: queued %lu sent to peer %lu, peer sent %lu got %lu, asked %lu, paused %d "
+               "eof %d closing %d aborted %d lost %d peer %d\n",
                number, one->queued, one->peer_got, one->peer_sent, one->got, one->asked,
                one->is_paused, one->has_eof, one->is_closing, one->is_aborted, one->is_lost,
                one->peer);

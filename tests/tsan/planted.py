@@ -24,7 +24,7 @@ class Fault:
 _TAIL: Final = "atomic_store_explicit(&ring->tail, tail + cost(size), memory_order_release);"
 _SLEEPS: Final = "    atomic_store_explicit(&{}sleeps, 1, memory_order_relaxed);\n"
 _DELAY: Final = "    for (volatile int left = 1000; left > 0; left--) {\n    }\n"
-"""As if the thread lost its processor for a moment: a few nanoseconds are hardly ever hit."""
+"""A delay, as if the thread lost its processor for a moment: nanoseconds are hardly ever hit."""
 _FENCE: Final = "    atomic_thread_fence(memory_order_seq_cst);\n"
 
 FAULTS: Final = {

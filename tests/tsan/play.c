@@ -224,6 +224,9 @@ static void races(int count)
         } else {
             for (left = draw(&loop, 40); left > 0; left--) {
                 peer_send(one, 1 + draw(&loop, 4000));
+                spin(2000);
+                loop.is_due |= draw(&loop, 2) == 0;
+                turn(&loop);
             }
         }
         rest("a wake-up or a notice was lost");

@@ -5,6 +5,10 @@ from libc.stdint cimport uint8_t, uint64_t
 from turbopump.pyx.c_io cimport io_connection, io_thread, io_waker
 
 
+cdef enum:
+    BYTES_OF_EVENT = 8 << 10      # a larger read counts as several events of a turn
+
+
 cdef class _Fifo:
     cdef list items
     cdef Py_ssize_t begin         # the items before it were removed

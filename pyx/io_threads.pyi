@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 EVENTS_PER_TURN: int
-"""Maximum number of events that a turn takes from all threads."""
+"""Maximum number of events that a turn takes from all threads; a read counts once more for each
+8 KiB."""
 THREADS_MAX: int
 """Maximum number of threads of an IoThreads."""
 COPIED_MAX: int

@@ -21,7 +21,8 @@ from libc.string cimport memcpy, strerror
 from turbopump.pyx.c_io cimport *
 
 EVENTS_PER_TURN = 256
-"""Maximum number of events that a turn takes from all threads."""
+"""Maximum number of events that a turn takes from all threads; a read counts once more for each
+8 KiB."""
 COPIED_MAX = 64 << 10
 """Maximum bytes of a buffer that is copied for the thread; a larger buffer is written from its own
 memory."""
@@ -189,7 +190,7 @@ cdef class IoThreads:
             record = ring_peek(&thread.events)
             if record == NULL:
                 break
-            events -= 1
+            events -= 1 + <int>(record.size // BYTES_OF_EVENT)
             transport = <ThreadedTransport>record.owner
             try:
                 if record.kind == IO_DATA:

@@ -233,7 +233,7 @@ def _offsets_and_bytes(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarr
 def options_of(given: argparse.Namespace) -> ExportOptions:
     """Make the options from the parsed arguments of `parsers.export_parser`. Raises JobError if no
     topics are selected, a column is unknown or a folder has several stores."""
-    if not given.topics and not given.all:
+    if not given.topics and not given.all_topics:
         raise JobError("no topics are selected: use -t or --all-topics")
     try:
         columns = parse_columns(given.columns)

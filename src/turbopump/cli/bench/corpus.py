@@ -149,7 +149,7 @@ def _read_parquet(files: list[Path]) -> Iterator[list[Any]]:
                     raise UserError(f"{path} has a column {COLUMN} of {kind}, not of bytes")
                 for batch in file.iter_batches(BATCH_ROWS, columns=[COLUMN]):
                     yield [
-                        memoryview(value.as_buffer()) for value in batch.column(0) if value.valid
+                        memoryview(value.as_buffer()) for value in batch.column(0) if value.is_valid
                     ]
         except pa.ArrowInvalid as error:
             raise UserError(f"{path} is no Parquet: {error}") from None

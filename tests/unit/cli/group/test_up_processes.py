@@ -39,13 +39,13 @@ class Nodes:
     async def stop(self) -> None:
         self.journal.append("stop")
 
-    async def lines(self) -> list[dict[str, Any]]:
+    async def node_states(self) -> list[dict[str, Any]]:
         return NODES
 
-    async def brokers(self) -> list[dict[str, Any]]:
+    async def registered_brokers(self) -> list[dict[str, Any]]:
         return BROKERS
 
-    async def act(self, what: str, name: str) -> dict[str, Any]:
+    async def act_on_node(self, what: str, name: str) -> dict[str, Any]:
         self.journal.append((what, name))
         return {"node": name, "pid": 7, "state": "killed"}
 
@@ -131,11 +131,11 @@ def test_lines_shown_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str
     async def story() -> None:
         asked_group = group(tmp_path)
         await asked_group.start()
-        asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
+        asked_group._print_event({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
         assert not capsys.readouterr().out, "a sentence reports it when all of them run"
         asked_group.print_addresses()
-        asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "killed"})
-        asked_group._notify({"event": "recovering", "node": "broker-a"})
+        asked_group._print_event({"event": "node", "node": "broker-a", "pid": 3, "state": "killed"})
+        asked_group._print_event({"event": "recovering", "node": "broker-a"})
 
     asyncio.run(story())
     lines = capsys.readouterr().out.splitlines()
@@ -153,7 +153,7 @@ def test_lines_shown_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     async def story() -> None:
         asked_group = group(tmp_path, as_json=True)
         await asked_group.start()
-        asked_group._notify({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
+        asked_group._print_event({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
         asked_group.print_addresses()
 
     asyncio.run(story())

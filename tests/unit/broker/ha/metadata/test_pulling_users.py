@@ -126,7 +126,7 @@ def test_a_later_table_is_kept(pair: Pair) -> None:
     pair.group.follower.begin_following(MASTER, 8, pair.group.replica.steady_ms)
     pair.group.round()
     assert pair.names() == ["inner", ROOT]
-    pair.group.begin_leading.lead(8, 9)
+    pair.group.lead.begin_leading(8, 9)
     pair.group.round()
     assert pair.names() == ["ann", "inner", ROOT]
 

@@ -48,9 +48,10 @@ OURS = {
     "enableRemotingLocalProxyGrpc", "grpcServerPort", "haMaxTimeSendsWait", "machineRooms",
     "rebalanceHandoverTime", "rebalanceHistorySize", "rebalanceMode", "rebalanceStrategy",
     "syncTimeoutMs", "keepWaitingMessages", "keepWaitingHoursMax", "keepWaitingMbytesMax",
+    "ioThreads",
 }  # fmt: skip
 """Keys that only Turbopump has."""
-OUR_FACTS = ("transactions", "popRevive")
+OUR_FACTS = ("transactions", "popRevive", "ioThreads")
 """Prefixes of the runtime table's keys that only Turbopump has."""
 EXPORTED_HERE = {"brokerVersion", "getTransferedTps"}
 """Facts that rocketmq-exporter reads although a broker of 5.5.0 does not show them."""

@@ -51,14 +51,16 @@ class ScriptedServer:
         await asyncio.sleep(0)
         self.open -= 1
 
-    async def stream(
+    async def open_stream(
         self, path: str, metadata: Any, on_message: Any, _on_over: object
     ) -> ScriptedStream:
         self.metadata.append((path.rpartition("/")[2], dict(metadata)))
         await asyncio.sleep(0)
         return ScriptedStream(self, on_message)
 
-    async def call(self, path: str, request: bytes, metadata: Any, _timeout_ms: int) -> list[bytes]:
+    async def call_unary(
+        self, path: str, request: bytes, metadata: Any, _timeout_ms: int
+    ) -> list[bytes]:
         name = path.rpartition("/")[2]
         self.metadata.append((name, dict(metadata)))
         self.calls.append((name, message_class(f"{name}Request").FromString(request)))

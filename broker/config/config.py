@@ -583,8 +583,7 @@ class BrokerConfig(NodeConfig):
         return list(self.namesrv_names) or self.namesrv_addr
 
     def check_change(self, before: NodeConfig) -> list[str]:
-        """Check keys of replication and users; returns warnings about what differs from `before`.
-        Raises ConfigError."""
+        """Check keys of replication and users; warns of changed ones. Raises ConfigError."""
         of_replication = self.replication.find_contradiction(self.broker_id)
         contradiction = of_replication or self.auth.contradiction(self.grpc_server_port)
         if contradiction is not None:
@@ -596,8 +595,6 @@ class BrokerConfig(NodeConfig):
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
     """Return (configuration, warnings to log) from a properties file's text; `path` is stored, not
-    read. Raises PropertiesError, or its subclass ConfigError, with key, value, expected values and
-    line."""
+    read. Raises PropertiesError or ConfigError with key, value, expected values and line."""
     config = BrokerConfig(path=path)
-    warnings = config.update_keys(parse_properties(text))
-    return config, warnings
+    return config, config.update_keys(parse_properties(text))

@@ -50,6 +50,9 @@ class Nodes:
         return {"node": name, "pid": 7, "state": "killed"}
 
 
+RUNNING = {"event": "node", "node": "broker-a", "pid": 3, "state": "running"}
+
+
 class NoSocket(Control):
     """A control socket that is not opened."""
 
@@ -131,7 +134,7 @@ def test_lines_shown_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str
     async def story() -> None:
         asked_group = group(tmp_path)
         await asked_group.start()
-        asked_group._print_event({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
+        asked_group._print_event(RUNNING)
         assert not capsys.readouterr().out, "a sentence reports it when all of them run"
         asked_group.print_addresses()
         asked_group._print_event({"event": "node", "node": "broker-a", "pid": 3, "state": "killed"})
@@ -153,7 +156,7 @@ def test_lines_shown_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     async def story() -> None:
         asked_group = group(tmp_path, as_json=True)
         await asked_group.start()
-        asked_group._print_event({"event": "node", "node": "broker-a", "pid": 3, "state": "running"})
+        asked_group._print_event(RUNNING)
         asked_group.print_addresses()
 
     asyncio.run(story())

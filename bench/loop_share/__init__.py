@@ -1,0 +1,1 @@
+"""The serial part of the work: the CPU time that the loop keeps."""

@@ -23,17 +23,12 @@ from turbopump.broker.escape.topic_masters import Neighbour
 from turbopump.broker.ha.control import previous_shutdown
 from turbopump.broker.ha.control.identity import IdentityError
 from turbopump.broker.ha.control.previous_shutdown import PreviousShutdown
-from turbopump.broker.handlers import (
-    clients,
-)
+from turbopump.broker.handlers import clients
 from turbopump.broker.introspection.exporter import MetricsExporter
 from turbopump.broker.lifecycle.asyncio_util import resolve_future, run_logging_errors, value_of
 from turbopump.broker.lifecycle.disk_mailbox import DiskMailbox
 from turbopump.broker.lifecycle.periodic import PeriodicTasks
-from turbopump.broker.lifecycle.replication_setup import (
-    ReplicationSetup,
-    options_of,
-)
+from turbopump.broker.lifecycle.replication_setup import ReplicationSetup, options_of
 from turbopump.broker.lifecycle.shutdown import patience_ms, run_last_writes, wait_until_ended
 from turbopump.broker.lifecycle.startup_progress import StartupProgress
 from turbopump.broker.lifecycle.store_reopen import StoreReopen
@@ -68,7 +63,6 @@ from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx.fast import Turn
-from turbopump.pyx.io_threads import IoThreads
 
 if TYPE_CHECKING:
     from turbopump.broker.grpc.front import GrpcFront
@@ -137,7 +131,6 @@ class BrokerNode:
         self._replicating: ReplicationSetup | None = None
         self._life = PreviousShutdown()
         self._confirmed = previous_shutdown.NOTHING
-        self._threads: IoThreads | None = None
         self._server: Server
         self._grpc: GrpcFront | None = None
         self._metrics: MetricsExporter
@@ -421,17 +414,15 @@ class BrokerNode:
         config = self._config
         fast, table = self.context.fast, request_table(self.context)
         self.table = table
-        options = ServerOptions(
-            idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
-        )
+        idle_ms = config.server_channel_max_idle_seconds * 1000
+        options = ServerOptions(idle_timeout_ms=idle_ms, tls=config.tls)
         try:
-            self._threads = self.context.io_threads = start_io_threads(config.io_threads)
+            threads = self.context.io_threads = start_io_threads(config.io_threads)
         except OSError as error:
             raise StartError(f"the I/O threads do not start: {error}") from None
         parts.callback(self._stop_threads)
-        self._server = server = Server(
-            table, options, self._now_ms, self._begin_grpc(table), self._threads
-        )
+        upgrade = self._begin_grpc(table)
+        self._server = server = Server(table, options, self._now_ms, upgrade, threads)
         parts.push_async_callback(self._stop_serving)
         host = config.bind_address
         try:
@@ -451,25 +442,23 @@ class BrokerNode:
                 await server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except (OSError, TlsError) as error:
             raise StartError(listen_error_text(host, config.listen_port, error)) from None
-        registration = Registration(
-            config, self._topics, self._address, lambda: self.context.role.broker_id
-        )
+        role = self.context.role
+        registration = Registration(config, self._topics, self._address, lambda: role.broker_id)
         self._name_servers = NameServers(
             registration,
             self._client,
             self._run_on_thread,
             self._now_ms,
             config.register_broker_timeout_ms,
-            may=lambda: self.context.role.is_known,
+            may=lambda: role.is_known,
             on_lost=self._on_registration_lost,
             is_old=self._is_rocketmq_4,
         )
         parts.push_async_callback(self._name_servers.stop)
         self._topics.on_change = self._register_without_wait
-        self.context.role.on_change.append(self._on_role_changed)
-        self._metrics = MetricsExporter(
-            self.context, self._run_on_thread, partial(asyncio.sleep, 0), self._now_ms
-        )
+        role.on_change.append(self._on_role_changed)
+        pause = partial(asyncio.sleep, 0)
+        self._metrics = MetricsExporter(self.context, self._run_on_thread, pause, self._now_ms)
         parts.push_async_callback(self._metrics.stop)
         try:
             if self._replicating is not None:
@@ -504,7 +493,7 @@ class BrokerNode:
             call_later=lambda delay_ms, work: self._loop.call_later(delay_ms / 1_000, work),
             now_ms=self._now_ms,
         )
-        front = GrpcFront(self.context, backend, self._threads)
+        front = GrpcFront(self.context, backend, self.context.io_threads)
         if not front.begin_accepting():
             return None
         self._grpc = front
@@ -532,7 +521,7 @@ class BrokerNode:
 
     def _stop_threads(self) -> None:
         """End the I/O threads, if there are any."""
-        threads, self._threads, self.context.io_threads = self._threads, None, None
+        threads, self.context.io_threads = self.context.io_threads, None
         if threads is not None:
             stop_io_threads(threads)
 

@@ -27,7 +27,7 @@ def op_messages_of_a_deposed_master(patch: Patch) -> None:
     def steps(self: TransactionChecks, now_ms: int) -> bool:
         role, transactions = self._role, self._transactions
         self._role = transactions._role = SimpleNamespace(
-            admit=Permit, is_master=role.is_master, safe_end=role.safe_end
+            admit_append=Permit, is_master=role.is_master, safe_end=role.safe_end
         )
         try:
             return step(self, now_ms)

@@ -60,7 +60,7 @@ def a_deposed_master_delivers(patch: Patch) -> None:
 
     def delivers(self: TimerDeliveries, now_ms: int, until_ms: int) -> bool:
         role = self._role
-        self._role = SimpleNamespace(admit=Permit)
+        self._role = SimpleNamespace(admit_append=Permit)
         try:
             return deliver(self, now_ms, until_ms)
         finally:

@@ -30,7 +30,7 @@ class Counted:
         self.now = self.most = 0
         for name, amount in counted.items():
             self._watch(monkeypatch, name, amount)
-        self._watch(monkeypatch, "_turn", None)
+        self._watch(monkeypatch, "_run_turn", None)
 
     def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str, amount: Any) -> None:
         original = getattr(FairScheduler, name)

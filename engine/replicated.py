@@ -328,26 +328,17 @@ class Replicated(ReplicaLog):
         self._steps.submit(begin, done)
         return result
 
-    def truncate_log(self, log_end: LogOffset, now_ms: int) -> None:
-        """Remove the replica's log from `log_end` on, where a record begins, durably, with queues
-        and index, then the epochs that begin there or later. Raises StoreError, OSError. Waits for
-        the disk."""
-        self._wait_for(self.begin_truncation(log_end, now_ms))
-
     def begin_truncation(self, log_end: LogOffset, now_ms: int) -> Deferred[Ended]:
-        """Do the work of `truncate_log` on disk threads. The caller must append no bytes before it
-        ends; heartbeats and reads go on."""
+        """Remove the replica's log from `log_end` on, where a record begins, durably, with queues
+        and index, then the epochs that begin there or later, on disk threads. The caller must
+        append no bytes before the end; heartbeats and reads go on. Raises StoreError, OSError."""
         was_cut = partial(self._on_cut, log_end)
         return self._begin_log_change(lambda: self._truncation.begin_cut(log_end, now_ms, was_cut))
 
-    def restart_log(self, now_ms: int) -> None:
-        """Remove log, queues, index and epochs, durably; the next append sets where the log begins.
-        Raises StoreError: after trouble with the disk the next start ends with an empty log, or
-        with the old one. Waits for the disk."""
-        self._wait_for(self.begin_restart())
-
     def begin_restart(self) -> Deferred[Ended]:
-        """Do the work of `restart_log` on disk threads, under the rules of `begin_truncation`."""
+        """Remove log, queues, index and epochs, durably, on disk threads, under the rules of
+        `begin_truncation`; the next append sets where the log begins. After trouble with the disk
+        the next start ends with an empty log, or with the old one."""
         emptied = partial(self._on_cut, LogOffset(0))
         return self._begin_log_change(lambda: self._truncation.begin_restart(emptied))
 

@@ -590,7 +590,7 @@ cdef class ThreadedTransport:
         self.get_room, self.on_read = protocol.get_buffer, protocol.buffer_updated
 
     def get_extra_info(self, name, default=None):
-        """Return the socket, or the address of one of its ends."""
+        """Return the socket, or the address of either end."""
         if name == "socket":
             return self.socket
         if name == "peername":

@@ -167,18 +167,6 @@ class EpochFile:
         else:
             self._replace_list(self.epochs.cut_at(log_end))
 
-    def expire_entries(self, log_min: LogOffset) -> None:
-        """Remove the entries that ended before `log_min`, because retention removed their bytes. A
-        no-op if `trust` is UNPROVEN. Raises OSError."""
-        if self.trust is not Trust.UNPROVEN:
-            self._replace_list(self.epochs.without_expired(log_min))
-
-    def adopt_proven(self, epochs: Epochs) -> None:
-        """Replace the list by `epochs`, which a handshake proved to label this log, and set `trust`
-        to WHOLE. Raises OSError."""
-        self._replace_list(epochs)
-        self.trust, self.reason = Trust.WHOLE, ""
-
     def begin_lines(self) -> None:
         """Create the lines file unless it exists, durably, so that each later change costs one
         sync. Before this call each change replaces both copies. Raises OSError."""

@@ -12,12 +12,6 @@ PACKED_V6_SIZE: Final = 20
 """Bytes of a packed IPv6 host with its port."""
 
 
-def pack_host(address: str) -> bytes:
-    """Pack `1.2.3.4:80` or `[::1]:80` into 8 or 20 bytes; raises ValueError for any other text."""
-    host, port = split_host_port(address)
-    return pack_ip(host, port)
-
-
 def pack_ip(host: str, port: int) -> bytes:
     """Pack an ip text and a port (0 to 2^31 - 1) into 8 or 20 bytes; an IPv4-mapped IPv6 address
     counts as IPv4, a zone (`%eth0`) is dropped. Raises ValueError."""

@@ -1,6 +1,8 @@
 """A queue of a topic on a broker, as a JSON bean and as the key of a map.
 
 Owns RocketMQ's MessageQueue. It must never know a broker's address.
+
+Tests: tests/unit/net/wire/test_bodies.py
 """
 
 from typing import Any, NamedTuple

@@ -89,11 +89,6 @@ class Audit:
         """Whether any promise was broken."""
         return any(one.outcome is PromiseOutcome.VIOLATED for one in self.verdicts)
 
-    def find_verdict(self, name: str) -> Verdict:
-        """Return the verdict on the promise with that name. Raises StopIteration for an unknown
-        name."""
-        return next(one for one in self.verdicts if one.name == name)
-
     def members(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         return {

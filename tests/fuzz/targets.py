@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from tests.addresses import pack_host
 from tests.fuzz import damage, http2, models
 from tests.sim.disk import SimDisk
 from tests.traffic_model import check, check_properties
@@ -235,7 +236,7 @@ def texts(data: bytes) -> None:
             assert SubscriptionData.from_json(bean).to_json() == bean
         except ValueError as error:
             assert type(error) is ValueError
-    for read, write in ((message_id.decode_message_id, None), (hosts.pack_host, hosts.unpack_host)):
+    for read, write in ((message_id.decode_message_id, None), (pack_host, hosts.unpack_host)):
         try:
             packed = read(text)
             if write is not None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.verdicts import find_verdict
 
 from turbopump.spark.audit.job import AuditOptions, run
 
@@ -15,4 +16,4 @@ def test_stores_of_rocketmq(unpack: Any, name: str) -> None:
     audit = run(None, AuditOptions((str(store.root),)))
     assert not audit.is_broken, "\n".join(audit.lines())
     records = len(store.truth("record"))
-    assert audit.find_verdict("records").counts["records"] == records
+    assert find_verdict(audit, "records").counts["records"] == records

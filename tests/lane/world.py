@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.addresses import pack_host
 from tests.unit.broker.conftest import World
 
 from turbopump.engine.deferred import Deferred
@@ -20,7 +21,6 @@ from turbopump.net.wire.header import write_header
 from turbopump.net.wire.headers.send import SendMessageRequest, write_send
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.heartbeat import ConsumerData
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.names import HALF_TOPIC
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.subscription import parse_subscription

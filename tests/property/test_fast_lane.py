@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from tests.addresses import pack_host
 from tests.lane.requests import HALF, of_replicas, of_transactions, plain, steps
 from tests.lane.world import (
     ADDRESS,
@@ -33,7 +34,6 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, decode, encode, new_request
 from turbopump.net.wire.headers.pull import PullMessageRequest
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message import encode_batch
 from turbopump.net.wire.topics import TopicConfig
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from tests.addresses import pack_host
 from tests.lane.world import ADDRESS, Driven, finish, handle, make
 from tests.property.test_fast_lane import KEYED, files_of, send_to
 from tests.unit.broker.conftest import World
@@ -27,7 +28,6 @@ from turbopump.net.wire.headers.pop import (
     ChangeInvisibleTimeRequest,
     PopMessageRequest,
 )
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.pop_handles import read_start_offsets
 from turbopump.net.wire.pop_records import Acknowledgement, CheckPointKey
 from turbopump.net.wire.properties import decode_properties

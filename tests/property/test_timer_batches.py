@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from tests.addresses import pack_host
 from tests.lane.world import SMALL, handle, make
 from tests.unit.broker.conftest import World
 
@@ -18,7 +19,6 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.send import SendMessageRequestV2
-from turbopump.net.wire.hosts import pack_host
 
 ADDRESS = "127.0.0.1:50000"
 WHEEL = "timerPrecisionMs=1000\nmappedFileSizeTimerLog=1100\nrecallMessageEnable=true\n"

@@ -26,6 +26,7 @@ from tests.sim.ha.planted import (
     truncation_by_position,
 )
 from tests.sim.planting import Plant
+from tests.verdicts import find_verdict
 from turbopump.engine.types import StoreError
 from turbopump.spark.audit.job import Audit, run
 from turbopump.spark.audit.verdicts import PromiseOutcome
@@ -99,7 +100,7 @@ def test_the_audit_finds(
     without_checkers(monkeypatch)
     for number, seed in enumerate((first, *BUG_SEEDS)):
         audit = played_out(seed, ABOUT.get(bug, ()), tmp_path / str(number))
-        if audit.find_verdict(verdict).outcome is PromiseOutcome.VIOLATED:
+        if find_verdict(audit, verdict).outcome is PromiseOutcome.VIOLATED:
             return
     pytest.fail(f"not found in {BUG_SEEDS}")
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from tests.addresses import pack_host
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import FRAME_MAX, Command, decode, encode
-from turbopump.net.wire.hosts import pack_host
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from tests.integration.ha.group import NUMBERS, SOON_S, Group
 from tests.integration.ha.load import QUEUES, Finding, read_all
 from tests.integration.ha.processes import Broker
 from tests.integration.ha.proxy import Link
+from tests.verdicts import find_verdict
 
 FILE_SIZE = 1 << 20
 TROUBLE_S = 1.5
@@ -267,7 +268,7 @@ class Story:
         if audit.is_broken:
             raise Finding("\n".join(audit.lines()))
         self.totals.audited += sum(
-            audit.find_verdict(name).counts["found"]
+            find_verdict(audit, name).counts["found"]
             for name in ("acked-survives", "consumed-survives")
         )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.log_cuts import truncate_log
 from tests.spark_stores import FILE_SIZE, NOW_MS, fill, model_rows, opened
 
 from turbopump.engine.types import LogOffset
@@ -28,7 +29,7 @@ def cut(root: Path, log_offset: int) -> None:
     with opened(root) as store:
         replicated = store.as_replicated(NOW_MS)
         replicated.to_replica(NOW_MS)
-        replicated.truncate_log(LogOffset(log_offset), NOW_MS)
+        truncate_log(replicated, LogOffset(log_offset), NOW_MS)
 
 
 class Query:

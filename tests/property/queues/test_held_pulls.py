@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from tests.addresses import pack_host
 from tests.lane.world import ADDRESS, SMALL, Driven, finish, frame_of, handle, make, subscribe, wake
 from tests.property.test_fast_lane import counted, send_to
 from tests.unit.broker.conftest import World
@@ -22,7 +23,6 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, decode, new_request
 from turbopump.net.wire.header import write_header
 from turbopump.net.wire.headers.pull import PullMessageRequest
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.topics import TopicConfig
 
 CONNECTIONS, QUEUES = 3, 2

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
+from tests.addresses import pack_host
 from tests.sim.broker.parts import ROOT, SimParts, open_store
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk
@@ -20,7 +21,6 @@ from turbopump.broker.context import BrokerContext
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.hosts import pack_host
 
 START_MS = 1_800_000_000_000
 TICK_MS = 100

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
+from tests.addresses import pack_host
 from tests.sim.disk import SimDisk
 from tests.sim.work import QueuedDisk
 from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table
@@ -24,7 +25,6 @@ from turbopump.net.transport.dispatcher import Response
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message_id import UniqueIds
 
 ROOT = "/store"

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.addresses import pack_host
 from tests.sim.broker.due_times import DueTimes, bodies
 from tests.sim.broker.parts import SimParts
 from tests.sim.ha.settings import Settings
@@ -37,7 +38,6 @@ from turbopump.net.wire.headers.transactions import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
 )
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.names import GIVEN_UP_TOPIC
 from turbopump.net.wire.properties import encode_properties

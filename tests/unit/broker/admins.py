@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Callable, Generator
 from typing import Any
 
+from tests.addresses import pack_host
+
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer, Timer
@@ -11,7 +13,6 @@ from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import VERSION, Command, new_request, new_response
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.subscription import parse_subscription
 
 _ports = itertools.count(40_000)

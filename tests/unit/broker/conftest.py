@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.addresses import pack_host
 from tests.unit.broker.admins import Admin, connect, consumer, notified
 from tests.unit.broker.pop.poppers import Popper
 from tests.unit.links import WrittenDown
@@ -26,7 +27,6 @@ from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import run_to_result
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.log_cuts import restart_log, truncate_log
 from tests.waiting import delete_expired, record_epochs
 
 from turbopump.engine.log import replica_append
@@ -125,7 +126,7 @@ def test_restart_begins_where_the_next_bytes_lie(
     record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end)
     follower.confirm_to(leader.end, NOW_MS)
-    follower.restart_log(NOW_MS)
+    restart_log(follower, NOW_MS)
     assert (follower.min, follower.end, follower.confirm, len(follower.epochs)) == (0, 0, 0, 0)
     assert follower_store.topics() == []
     begin = LogOffset(leader.file_size)
@@ -152,10 +153,10 @@ def test_truncate_takes_log_and_epochs(master: Any, replica: Any) -> None:
     copy(leader, follower, leader.end - 5)
     follower.confirm_to(9000, NOW_MS)
     at = follower.confirm
-    follower.truncate_log(at, NOW_MS)
+    truncate_log(follower, at, NOW_MS)
     assert (follower.end, follower.flushed, follower.confirm) == (at, at, at)
     with pytest.raises(StoreError, match="no record begins"):
-        follower.truncate_log(LogOffset(at - 3), NOW_MS)
+        truncate_log(follower, LogOffset(at - 3), NOW_MS)
     copy(leader, follower, leader.end)
     follower.confirm_to(leader.end, NOW_MS)
     assert follower.confirm == leader.end
@@ -187,7 +188,7 @@ def test_a_cut_before_the_index_of_a_start(
     store = replica.open()
     follower = store.as_replicated(NOW_MS)
     assert follower.end > size and store.dispatched_log_offset == 0
-    follower.truncate_log(LogOffset(size), NOW_MS)
+    truncate_log(follower, LogOffset(size), NOW_MS)
     follower.to_master(9, NOW_MS)
     put(store, queue_id=1, body=b"x" * 900)
     follower.confirm_to(follower.end, NOW_MS)
@@ -201,7 +202,7 @@ def test_epochs_of_a_replica_that_begins_with_the_last_file(master: Any, replica
     follower_store = replica.open()
     follower = follower_store.as_replicated(NOW_MS)
     follower.append(LogOffset(0), b"".join(leader.view(LogOffset(0), 50)), NOW_MS)
-    follower.truncate_log(LogOffset(0), NOW_MS)
+    truncate_log(follower, LogOffset(0), NOW_MS)
     record_epochs(follower, leader.epochs)
     begin = LogOffset(leader.file_size)
     follower.append(begin, b"".join(leader.view(begin, 3000)), NOW_MS)

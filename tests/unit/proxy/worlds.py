@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
+from tests.addresses import pack_host
 from tests.unit.broker.conftest import World
 from tests.unit.broker.grpc.fronts import GrpcWorld, Heard
 
@@ -12,7 +13,6 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import VERSION, Command, new_request, new_response
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from turbopump.net.wire.topics import TopicConfig

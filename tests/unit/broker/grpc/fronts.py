@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from tests.addresses import pack_host
 from tests.unit.broker.conftest import World
 
 from turbopump.broker.grpc.backend import BrokerRequestBackend
@@ -14,7 +15,6 @@ from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.messaging import PATH, Messaging
 from turbopump.net.messaging.routes import endpoints_at
 from turbopump.net.transport.peer import Peer
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.topics import TopicConfig
 
 TYPES = {

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.addresses import pack_host
 from tests.unit.broker.grpc.fronts import GrpcWorld, message, tell
 from tests.unit.net.messaging.test_receiving import PUSH, ack, is_empty, receipt, receive, start
 
@@ -17,7 +18,6 @@ from turbopump.engine.types import NewMessage
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.backend import PoppedMessages, PopRequest
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.properties import RESERVED
 
 NATIVE, PYTHON = "GNative", "GPython"

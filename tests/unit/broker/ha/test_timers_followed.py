@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.log_cuts import truncate_log
 from tests.unit.broker.ha.pairs import DELAY, Group, copy_log, put
 from tests.unit.broker.scheduled.test_timers import bodies, send, stored
 
@@ -124,7 +125,7 @@ def test_a_cut_removes_the_units_of_removed_bytes(group: Group) -> None:
     replica = group.replica
     timers = replica.broker.timers
     assert timers._files.queue_offset == 2
-    replica.broker.store.as_replicated(replica.now_ms).truncate_log(end, replica.now_ms)
+    truncate_log(replica.broker.store.as_replicated(replica.now_ms), end, replica.now_ms)
     timers.on_truncated()
     assert (timers._files.queue_offset, timers._files.log_end) == (1, 52)
     assert timers.durable.current.queue_offset == 1

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.addresses import pack_host
 from tests.unit.broker.conftest import World
 from tests.unit.broker.handlers.signing import AUTHENTICATED, ROOT, SECURED, Secured, entry
 
@@ -19,7 +20,6 @@ from turbopump.engine.deferred import Deferred
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.signature import sign_request

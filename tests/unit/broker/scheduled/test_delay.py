@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.addresses import pack_host
 
 from turbopump.broker.scheduled.delay import MAX_PER_STEP
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import Record

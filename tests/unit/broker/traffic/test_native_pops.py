@@ -69,7 +69,7 @@ def test_waiting_pops_are_notified_of_remaining_messages(
     native, driven = popped
     arrived: list[tuple[str, int]] = []
     monkeypatch.setattr(
-        native.world.broker.pop.waiters, "arrived", lambda *place: arrived.append(place)
+        native.world.broker.pop.waiters, "on_arrival", lambda *place: arrived.append(place)
     )
     assert pop(native, driven, 2) and not arrived  # no pop waits
     driven.lane.watched = True

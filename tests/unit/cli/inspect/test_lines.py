@@ -4,6 +4,7 @@ import ipaddress
 from typing import Any
 
 import pytest
+from tests.addresses import pack_host
 
 from turbopump.cli.inspect.lines import (
     _format_host,
@@ -15,7 +16,6 @@ from turbopump.cli.inspect.lines import (
     text_of,
 )
 from turbopump.engine.snapshot import inspect as found
-from turbopump.net.wire.hosts import pack_host
 from turbopump.pyx import record
 from turbopump.pyx.crc32 import crc32
 from turbopump.pyx.region import Region

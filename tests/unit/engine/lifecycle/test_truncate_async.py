@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.log_cuts import restart_log
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk, QueuedJob
 from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, QUEUES, History, histories
@@ -142,7 +143,7 @@ def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.Monk
     """The replica is new, and its master's first files have expired."""
     _old, _new, other = histories()
     disk, store, log, work = copied()
-    log.restart_log(NOW_MS)
+    restart_log(log, NOW_MS)
     start = LogOffset(other.start)
     assert log.needs_begin_at(start)
     record_epochs(log, other.epochs)

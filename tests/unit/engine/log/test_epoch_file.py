@@ -49,6 +49,12 @@ def put(disk: SimDisk, text: bytes, name: str = PATH) -> None:
     disk.settle()
 
 
+def adopt_proven(file: EpochFile, entries: Epochs) -> None:
+    """Replace the list by entries that a handshake proved to label this log."""
+    file._replace_list(entries)
+    file.trust, file.reason = Trust.WHOLE, ""
+
+
 def test_a_store_without_a_byte_is_new(disk: SimDisk) -> None:
     file = opened(disk, 0)
     assert (file.trust, file.may_lead, file.epochs) == (Trust.NEW, True, Epochs())
@@ -66,7 +72,7 @@ def test_changes_are_in_the_file_and_in_its_second_copy(disk: SimDisk) -> None:
     file.append(6, LogOffset(2000))
     file.cut_entries(LogOffset(1000))
     assert file.epochs == epochs({1: 0, 2: 0, 5: 900})
-    file.expire_entries(LogOffset(950))
+    file._replace_list(file.epochs.without_expired(LogOffset(950)))
     assert file.epochs == epochs({5: 900})
     assert disk.read(PATH) == file.epochs.encode()
     assert decode(disk.read(PATH + BACKUP)) == (file.epochs, [b"current", b"number 6"])
@@ -147,7 +153,7 @@ class TestDamage:
         was = disk.read(PATH) if disk.exists(PATH) else None
         file = opened(disk, 1500)
         file.cut_entries(LogOffset(0))
-        file.adopt_proven(epochs({1: 0}))
+        adopt_proven(file, epochs({1: 0}))
         assert (file.trust, file.may_lead, file.reason) == (Trust.WHOLE, True, "")
         assert opened(disk, 10).epochs == epochs({1: 0})
         if was is not None:
@@ -201,7 +207,7 @@ def test_read_bytes_are_durable(disk: SimDisk) -> None:
     file.append(1, LogOffset(0))
     later = SimDisk(random.Random(1), lambda: 0)
     later.make_folders("/store")
-    opened(later, 50).adopt_proven(epochs({1: 0, 2: 50}))
+    adopt_proven(opened(later, 50), epochs({1: 0, 2: 50}))
     for name in (PATH + BACKUP, PATH):
         disk.write(name, later.read(name))
     assert opened(disk, 50).epochs == epochs({1: 0, 2: 50})
@@ -361,7 +367,7 @@ def test_a_list_that_is_lost_is_not_made_of_old_lines(disk: SimDisk) -> None:
     again = lined(disk, 100)
     assert again.trust is Trust.UNPROVEN
     again.cut_entries(LogOffset(0))
-    again.adopt_proven(epochs({1: 0, 3: 0}))
+    adopt_proven(again, epochs({1: 0, 3: 0}))
     disk.end()
     disk.restart()
     assert lined(disk, 100).epochs == epochs({1: 0, 3: 0})

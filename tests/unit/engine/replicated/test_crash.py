@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
+from tests.log_cuts import restart_log, truncate_log
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.share import is_crash_tried
 from tests.waiting import record_epochs
@@ -117,7 +118,7 @@ def histories() -> tuple[History, History, History]:
         put(store, number, "old")
     old = history_of(store, log)
     log.to_replica(NOW_MS)
-    log.truncate_log(fork, NOW_MS)
+    truncate_log(log, fork, NOW_MS)
     log.to_master(2, NOW_MS)
     for number in range(24, 40):
         put(store, number, "new")
@@ -148,9 +149,9 @@ def catch_up(log: Replicated, master: History) -> None:
         end = LogOffset(master.end)
         point = consistent_point(log.epochs, log.believed_end, master.epochs, end)
         if point is None or point <= log.min:
-            log.restart_log(NOW_MS)
+            restart_log(log, NOW_MS)
         elif point < log.end:
-            log.truncate_log(point, NOW_MS)
+            truncate_log(log, point, NOW_MS)
     if log.min == log.end:
         record_epochs(log, master.epochs.limited_to(LogOffset(master.start)))
     else:

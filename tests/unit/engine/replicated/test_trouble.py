@@ -4,6 +4,7 @@ and variants: batch topics, queue extensions, default HA, retention."""
 from typing import Any
 
 import pytest
+from tests.log_cuts import restart_log, truncate_log
 from tests.waiting import delete_expired, record_epochs
 
 from turbopump.engine.disk import checkpoint
@@ -66,7 +67,7 @@ def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -
         log.to_master(5, NOW_MS)
     refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
-    log.restart_log(NOW_MS)
+    restart_log(log, NOW_MS)
     record_epochs(log, epochs)
     log.append(ZERO, data, NOW_MS)
     assert (log.may_lead, log.believed_end) == (True, len(data))
@@ -91,7 +92,7 @@ def test_the_list_lies_where_the_configuration_says(
     assert store.dispatched_log_offset == confirm
     log = store.as_replicated(NOW_MS)
     assert (log.may_lead, log.epochs) == (True, epochs)
-    log.restart_log(NOW_MS)
+    restart_log(log, NOW_MS)
     left = {path.name: path.read_bytes() for path in elsewhere.parent.iterdir()}
     assert left == {"list.changes": b""}
 
@@ -115,7 +116,7 @@ def test_a_cut_takes_epochs_and_confirm_with_it(stores: Any, records: Any) -> No
     store, log = open_copy(stores, data, Epochs.from_pairs([(2, 0), (3, size), (4, 9000)]))
     log.confirm_to(log.end, NOW_MS)
     store.tick(NOW_MS + 60_000)
-    log.truncate_log(LogOffset(size), NOW_MS)
+    truncate_log(log, LogOffset(size), NOW_MS)
     assert log.epochs == Epochs.from_pairs([(2, 0)])
     assert log.confirm == size
     assert checkpoint.load(stores.files, str(stores.root)).confirm_offset == size
@@ -182,8 +183,8 @@ def test_a_sync_that_fails_is_an_error(
     data, epochs = records()
     store, log = open_copy(stores, data[:-5], epochs)
     calls = {
-        "truncate": lambda: log.truncate_log(ZERO, NOW_MS),
-        "restart": lambda: log.restart_log(NOW_MS),
+        "truncate": lambda: truncate_log(log, ZERO, NOW_MS),
+        "restart": lambda: restart_log(log, NOW_MS),
         "to_master": lambda: log.to_master(9, NOW_MS),
         "record_epochs": lambda: record_epochs(log, Epochs.from_pairs([(2, 0), (3, 900)])),
     }
@@ -338,12 +339,12 @@ def test_refused_operations(stores: Any, records: Any) -> None:
     log.to_master(3, NOW_MS)
     for call in (
         lambda: log.append(log.end, b"x", NOW_MS),
-        lambda: log.truncate_log(ZERO, NOW_MS),
-        lambda: log.restart_log(NOW_MS),
+        lambda: truncate_log(log, ZERO, NOW_MS),
+        lambda: restart_log(log, NOW_MS),
     ):
         with pytest.raises(StoreError, match="master"):
             call()
     log.to_replica(NOW_MS)
-    log.restart_log(NOW_MS)
+    restart_log(log, NOW_MS)
     with pytest.raises(StoreError, match="is not where a file"):
         log.append(LogOffset(77), b"x", NOW_MS)

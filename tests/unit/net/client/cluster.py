@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.addresses import pack_host
 from tests.unit.links import WrittenDown
 
 from turbopump.net.client.options import ClientOptions
@@ -24,7 +25,6 @@ from turbopump.net.wire.command import Body, Command, new_response
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.heartbeat import HeartbeatData
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from turbopump.pyx import record

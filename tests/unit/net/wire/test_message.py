@@ -6,11 +6,11 @@ import zlib
 import lz4.frame
 import pytest
 import zstandard
+from tests.addresses import pack_host
 
 from turbopump.engine import compression
 from turbopump.engine.compression import CompressionMissing
 from turbopump.net.wire.bodies import BadBody
-from turbopump.net.wire.hosts import pack_host
 from turbopump.net.wire.message import (
     decode_batch,
     decode_messages,

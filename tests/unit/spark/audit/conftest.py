@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.verdicts import find_verdict
 from tests.waiting import record_epochs
 
 from turbopump.engine.config import StoreConfig
@@ -191,7 +192,7 @@ def only(audit: Audit, *names: str) -> Verdict:
     """The first named verdict, after a check that exactly the named ones have findings."""
     broken = [one.name for one in audit.verdicts if one.findings]
     assert sorted(broken) == sorted(names), "\n".join(audit.lines())
-    return audit.find_verdict(names[0])
+    return find_verdict(audit, names[0])
 
 
 Make = Callable[..., Group]

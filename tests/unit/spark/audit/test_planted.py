@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.log_cuts import truncate_log
 from tests.unit.spark.audit.conftest import FILE_SIZE, NOW_MS, Group, Make, claims, only
+from tests.verdicts import find_verdict
 from tests.waiting import record_epochs
 
 from turbopump.engine.config import StoreConfig
@@ -61,7 +63,7 @@ def test_epoch_lists_that_lie_elsewhere(group: Group, tmp_path: Path) -> None:
     assert [one.epochs.last_epoch for one in run(None, AuditOptions(stores)).stores] == [-1, 6, -1]
     found = run(None, AuditOptions(stores, epoch_files=tuple(moved)))
     assert [one.epochs for one in found.stores] == [one.epochs for one in whole.stores]
-    assert found.find_verdict("epochs").members() == whole.find_verdict("epochs").members()
+    assert find_verdict(found, "epochs").members() == find_verdict(whole, "epochs").members()
     alone = run(None, AuditOptions(stores[:1], epoch_files=(f"{tmp_path}/a.epochs",)))
     assert alone.stores[0].epochs == whole.stores[0].epochs
     for wrong in ("x=/nowhere", "/nowhere", "a=/nowhere"):
@@ -82,11 +84,11 @@ def test_a_flipped_byte_of_a_body(group: Group) -> None:
     assert (finding.topic, finding.queue_id, finding.queue_offset) == claim.place
     audit = group.audit()
     assert audit.leader == "b", "most are right, not the leader"
-    records = audit.find_verdict("records").findings
+    records = find_verdict(audit, "records").findings
     assert [(one.log_offset, one.store) for one in records] == [(claim.log_offset, "b")]
-    (lost,) = audit.find_verdict("acked-survives").findings
+    (lost,) = find_verdict(audit, "acked-survives").findings
     assert "is not there" in lost.what and lost.store == "b"
-    assert audit.find_verdict("queue-offsets").outcome is PromiseOutcome.UNDECIDED
+    assert find_verdict(audit, "queue-offsets").outcome is PromiseOutcome.UNDECIDED
 
 
 def test_a_flipped_byte_that_no_checksum_covers(group: Group) -> None:
@@ -121,7 +123,7 @@ def test_an_acknowledged_message_is_missing(make: Make) -> None:
     point = group.logs["a"].end
     lost = group.send()
     group.elect("b")
-    group.logs["a"].truncate_log(point, 0)
+    truncate_log(group.logs["a"], point, 0)
     record_epochs(group.logs["a"], group.logs["b"].epochs)
     group.write(1, queue_id=lost.queue_id, body=b"another one")
     group.stop()
@@ -196,7 +198,7 @@ def test_a_replica_that_would_be_cut_below_its_confirmed_offset(make: Make) -> N
     group.send(acknowledged=False)
     group.send(acknowledged=False)
     group.stop()
-    verdict = group.audit().find_verdict("truncation")
+    verdict = find_verdict(group.audit(), "truncation")
     assert [one.log_offset for one in verdict.findings] == [at]
     assert "would be cut" in verdict.findings[0].what and verdict.findings[0].store == "a"
 
@@ -265,7 +267,7 @@ def test_an_epoch_behind_the_end(group: Group) -> None:
     (finding,) = only(group.audit(), "epochs").findings
     assert (finding.store, finding.epoch, finding.log_offset) == ("c", 9, 70_000)
     (group.root("c") / "abort").write_text("1")
-    verdict = group.audit().find_verdict("epochs")
+    verdict = find_verdict(group.audit(), "epochs")
     assert verdict.outcome is PromiseOutcome.UNDECIDED and "epoch 9" in verdict.undecided[0]
 
 
@@ -277,9 +279,9 @@ def test_a_damaged_epoch_file(group: Group) -> None:
     path.with_name("epochFileCheckpoint.bak").unlink()
     audit = group.audit()
     only(audit, "epochs")
-    assert "b has no whole epoch list" in audit.find_verdict("epochs").undecided
+    assert "b has no whole epoch list" in find_verdict(audit, "epochs").undecided
     path.unlink()
-    assert audit.find_verdict("truncation").outcome is PromiseOutcome.UNDECIDED
+    assert find_verdict(audit, "truncation").outcome is PromiseOutcome.UNDECIDED
 
 
 def test_a_replica_that_has_nothing(make: Make) -> None:
@@ -291,7 +293,7 @@ def test_a_replica_that_has_nothing(make: Make) -> None:
     for name in "ab":
         group.logs[name].confirm_to(group.logs["a"].end, NOW_MS)
     group.stop()
-    verdict = group.audit().find_verdict("replicas-equal")
+    verdict = find_verdict(group.audit(), "replicas-equal")
     assert verdict.outcome is PromiseOutcome.UNDECIDED
     assert verdict.undecided == ("c has no message: nothing of it was compared",)
     assert verdict.counts["bytes compared"] > 0
@@ -308,7 +310,7 @@ def test_a_replica_that_has_nothing_in_common(make: Make) -> None:
     group.logs["b"].confirm_to(claims(group)[5].log_offset, NOW_MS)
     group.stop()
     (group.root("a") / "commitlog" / f"{0:020d}").unlink()
-    verdict = group.audit().find_verdict("replicas-equal")
+    verdict = find_verdict(group.audit(), "replicas-equal")
     assert verdict.outcome is PromiseOutcome.UNDECIDED
     assert any("b has confirmed 0 to" in why for why in verdict.undecided), verdict.undecided
 
@@ -323,7 +325,7 @@ def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
     assert group.read("c", end + 102, 1) != b"\0"
     # For a killed store there is no verdict, except where a cut was reported.
     (group.root("c") / "abort").write_text("1")
-    verdict = group.audit().find_verdict("truncation")
+    verdict = find_verdict(group.audit(), "truncation")
     assert verdict.outcome is PromiseOutcome.UNDECIDED and verdict.undecided[0].startswith("c:")
     group.entries.append(Cut("c", end + 500, end))
     (finding,) = only(group.audit(), "truncation").findings
@@ -340,12 +342,12 @@ def test_a_whole_record_behind_a_cut(group: Group) -> None:
         group.change(name, last.log_offset, bytes(8))
     group.entries.remove(last)
     audit = group.audit()
-    tails = audit.find_verdict("truncation").findings
+    tails = find_verdict(audit, "truncation").findings
     assert {(one.store, one.log_offset) for one in tails} == {
         (name, last.log_offset + 8) for name in "abc"
     }
     assert audit.stores[0].end == last.log_offset
-    assert "is confirmed, whole records end at" in audit.find_verdict("records").findings[0].what
+    assert "is confirmed, whole records end at" in find_verdict(audit, "records").findings[0].what
     assert end > last.log_offset and head
 
 
@@ -393,8 +395,8 @@ def test_cuts_that_were_written_down(group: Group) -> None:
         "c", 1200, 900, 2, own=((0, 0), (1, 1000)), other=((0, 0), (2, 900)), other_end=1100
     )
     group.entries.append(right)
-    assert group.audit().find_verdict("truncation").counts["cuts"] == 1
-    only_holds = group.audit().find_verdict("truncation")
+    assert find_verdict(group.audit(), "truncation").counts["cuts"] == 1
+    only_holds = find_verdict(group.audit(), "truncation")
     assert only_holds.outcome is PromiseOutcome.HOLDS
     group.entries[-1] = Cut("c", 1200, 1000, 2, own=right.own, other=right.other, other_end=1100)
     (finding,) = only(group.audit(), "truncation").findings
@@ -411,10 +413,10 @@ def test_old_files_went_by_age(group: Group) -> None:
     audit = group.audit(leader="a")
     assert not audit.is_broken, "\n".join(audit.lines())
     assert audit.stores[2].min == FILE_SIZE
-    assert audit.find_verdict("replicas-equal").outcome is PromiseOutcome.HOLDS
+    assert find_verdict(audit, "replicas-equal").outcome is PromiseOutcome.HOLDS
     for name in "ab":
         (group.root(name) / "commitlog" / f"{0:020d}").unlink()
-    verdict = group.audit().find_verdict("acked-survives")
+    verdict = find_verdict(group.audit(), "acked-survives")
     assert verdict.outcome is PromiseOutcome.HOLDS
     old = sum((one.log_offset or 0) < FILE_SIZE for one in claims(group))
     assert verdict.counts == {"claims": 130, "found": 130 - old, "too old to be there": old}

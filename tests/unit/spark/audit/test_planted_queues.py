@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.spark.audit.conftest import FILE_SIZE, NOW_MS, Group, Make, claims, only
+from tests.verdicts import find_verdict
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
@@ -53,14 +54,14 @@ def test_a_queue_that_points_elsewhere(group: Group) -> None:
 def test_a_consume_queue_that_was_removed(group: Group) -> None:
     """Without any unit to compare there is no proof that all are right."""
     shutil.rmtree(group.root("b") / "consumequeue" / "T" / "1")
-    verdict = group.audit(leader="b").find_verdict("queue-offsets")
+    verdict = find_verdict(group.audit(leader="b"), "queue-offsets")
     missing = sum(one.queue_id == 1 for one in claims(group))
     assert verdict.outcome is PromiseOutcome.UNDECIDED and not verdict.findings
     assert verdict.counts["records without a queue unit"] == missing
     (why,) = verdict.undecided
     assert why.startswith(f"b: {missing} records of 1 queues") and "T queue 1" in why
     shutil.rmtree(group.root("b") / "consumequeue")
-    verdict = group.audit(leader="b").find_verdict("queue-offsets")
+    verdict = find_verdict(group.audit(leader="b"), "queue-offsets")
     assert verdict.counts["records without a queue unit"] == len(claims(group))
     assert verdict.undecided[0].startswith("b: 130 records of 3 queues")
 
@@ -80,7 +81,7 @@ def test_a_file_of_a_queue_is_missing(group: Group, number: int) -> None:
     assert {one.file for one in verdict.findings} == {str(folder)}
     assert all("no unit" in one.what for one in verdict.findings)
     (group.root("b") / "abort").write_text("1")
-    verdict = group.audit().find_verdict("queue-offsets")
+    verdict = find_verdict(group.audit(), "queue-offsets")
     assert verdict.outcome is PromiseOutcome.UNDECIDED
     assert verdict.undecided[0].startswith(f"b: {len(lost)} records have no consume queue unit")
 
@@ -89,7 +90,7 @@ def test_the_oldest_file_of_a_queue_went(group: Group) -> None:
     """The file may have expired: nothing distinguishes the cases."""
     folder = group.root("b") / "consumequeue" / "T" / "1"
     sorted(folder.iterdir())[0].unlink()
-    verdict = group.audit().find_verdict("queue-offsets")
+    verdict = find_verdict(group.audit(), "queue-offsets")
     assert verdict.outcome is PromiseOutcome.UNDECIDED and not verdict.findings
     assert verdict.undecided[0].startswith("b: 10 records of 1 queues lie before all")
 
@@ -128,15 +129,15 @@ def test_tags_codes_of_queue_extensions(tmp_path: Path) -> None:
     for _ in range(5):
         store.append(NewMessage("T", 0, b"x", b"TAGS\x01new\x02"), 1)
     store.close(1)
-    verdict = run(None, AuditOptions((str(root),))).find_verdict("queue-offsets")
+    verdict = find_verdict(run(None, AuditOptions((str(root),))), "queue-offsets")
     assert verdict.outcome is PromiseOutcome.HOLDS and verdict.counts["queue units compared"] == 5
     (path,) = (root / "consumequeue_ext" / "T" / "0").iterdir()
     data = path.read_bytes()
     path.write_bytes(data[:2] + struct.pack(">q", 4711) + data[10:])
-    (finding,) = run(None, AuditOptions((str(root),))).find_verdict("queue-offsets").findings
+    (finding,) = find_verdict(run(None, AuditOptions((str(root),))), "queue-offsets").findings
     assert "tags code 4711" in finding.what and finding.queue_offset == 0
     path.unlink()
-    verdict = run(None, AuditOptions((str(root),))).find_verdict("queue-offsets")
+    verdict = find_verdict(run(None, AuditOptions((str(root),))), "queue-offsets")
     assert len(verdict.findings) == 5 and "is not there" in verdict.findings[0].what
 
 
@@ -159,7 +160,7 @@ def test_a_queue_that_goes_on_behind_the_log(group: Group) -> None:
     (finding,) = only(group.audit(), "queue-offsets").findings
     assert (finding.topic, finding.log_offset) == ("Gone", 100)
     (group.root("a") / "abort").write_text("1")
-    assert group.audit().find_verdict("queue-offsets").outcome is PromiseOutcome.UNDECIDED
+    assert find_verdict(group.audit(), "queue-offsets").outcome is PromiseOutcome.UNDECIDED
 
 
 def test_a_topic_that_was_deleted_and_made_again(make: Make) -> None:
@@ -173,7 +174,7 @@ def test_a_topic_that_was_deleted_and_made_again(make: Make) -> None:
     group.stop()
     audit = group.audit()
     assert not audit.is_broken, "\n".join(audit.lines())
-    counts = audit.find_verdict("acked-survives").counts
+    counts = find_verdict(audit, "acked-survives").counts
     assert counts == {"claims": 34, "found": 24, "of a deleted topic": 10}
 
 

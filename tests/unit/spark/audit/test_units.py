@@ -33,13 +33,13 @@ class Queues:
     def __init__(self, unit: Unit | None, reaches: bool = True, code: int | None = 0) -> None:
         self._unit, self._reaches, self._code = unit, reaches, code
 
-    def unit(self, *_place: Any) -> Unit | None:
+    def read_unit(self, *_place: Any) -> Unit | None:
         return self._unit
 
-    def reaches(self, *_place: Any) -> bool:
+    def begins_before(self, *_place: Any) -> bool:
         return self._reaches
 
-    def folder(self, topic: str, queue_id: int) -> str:
+    def queue_folder(self, topic: str, queue_id: int) -> str:
         return f"/cq/{topic}/{queue_id}"
 
     def tags_code(self, _topic: str, _queue_id: int, unit: Unit) -> int | None:

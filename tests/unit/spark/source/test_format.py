@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.log_cuts import truncate_log
 
 pytest.importorskip("pyspark")
 
@@ -145,7 +146,7 @@ def test_a_plan_that_is_kept_is_read_as_the_store_is_then(tmp_path: Path) -> Non
     with opened(root) as store:
         replicated = store.as_replicated(NOW_MS)
         replicated.to_replica(NOW_MS)
-        replicated.truncate_log(LogOffset(model_rows(root)[60]["log_offset"]), NOW_MS)
+        truncate_log(replicated, LogOffset(model_rows(root)[60]["log_offset"]), NOW_MS)
         replicated.to_master(7, NOW_MS)
         fill(store, 80, seed=5)
     fresh = rows(reader(root, confirmed="false"))

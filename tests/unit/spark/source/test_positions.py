@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.log_cuts import truncate_log
 from tests.spark_stores import NOW_MS, fill, opened, records
 
 from turbopump.engine.replicated import Replicated
@@ -47,7 +48,7 @@ def confirm(_store: Store, replicated: Replicated) -> None:
 def cut_at(log_offset: int) -> Write:
     def run(_store: Store, replicated: Replicated) -> None:
         replicated.to_replica(NOW_MS)
-        replicated.truncate_log(log_offset, NOW_MS)  # type: ignore[arg-type]
+        truncate_log(replicated, log_offset, NOW_MS)  # type: ignore[arg-type]
 
     return run
 

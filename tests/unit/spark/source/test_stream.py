@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.log_cuts import truncate_log
 
 pytest.importorskip("pyspark")
 
@@ -55,7 +56,7 @@ def cut(root: Path, log_offset: int) -> None:
     with opened(root) as store:
         replicated = store.as_replicated(NOW_MS)
         replicated.to_replica(NOW_MS)
-        replicated.truncate_log(LogOffset(log_offset), NOW_MS)
+        truncate_log(replicated, LogOffset(log_offset), NOW_MS)
 
 
 def starts(root: Path) -> list[int]:

@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.addresses import pack_host
 from tests.fuzz import damage, http2, models
+from tests.shortcuts.addresses import pack_host
 from tests.sim.disk import SimDisk
 from tests.traffic_model import check, check_properties
 from turbopump.broker.config import config as broker_config

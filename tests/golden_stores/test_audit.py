@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.verdicts import find_verdict
+from tests.shortcuts.verdicts import find_verdict
 
 from turbopump.spark.audit.job import AuditOptions, run
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.addresses import pack_host
 from tests.lane.requests import HALF, of_replicas, of_transactions, plain, steps
 from tests.lane.world import (
     ADDRESS,
@@ -23,6 +22,7 @@ from tests.lane.world import (
     make,
     subscribe,
 )
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.conftest import World, offset_json
 from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.addresses import pack_host
 from tests.lane.world import ADDRESS, Driven, finish, handle, make
 from tests.property.test_fast_lane import KEYED, files_of, send_to
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.conftest import World
 
 from turbopump.broker.tables.groups import FORBIDDEN_READ

@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.addresses import pack_host
 from tests.lane.world import SMALL, handle, make
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.conftest import World
 
 from turbopump.engine.timer.timer_batches import NOTHING

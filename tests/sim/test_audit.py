@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.shortcuts.verdicts import find_verdict
 from tests.sim.dump import dump, watching, without_checkers
 from tests.sim.group import suite as group_suite
 from tests.sim.ha import suite as ha_suite
@@ -26,7 +27,6 @@ from tests.sim.ha.planted import (
     truncation_by_position,
 )
 from tests.sim.planting import Plant
-from tests.verdicts import find_verdict
 from turbopump.engine.types import StoreError
 from turbopump.spark.audit.job import Audit, run
 from turbopump.spark.audit.verdicts import PromiseOutcome

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from turbopump.engine.deferred import Deferred
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.transport.dispatcher import Dispatcher

@@ -15,7 +15,7 @@ from tests.integration.ha.group import NUMBERS, SOON_S, Group
 from tests.integration.ha.load import QUEUES, Finding, read_all
 from tests.integration.ha.processes import Broker
 from tests.integration.ha.proxy import Link
-from tests.verdicts import find_verdict
+from tests.shortcuts.verdicts import find_verdict
 
 FILE_SIZE = 1 << 20
 TROUBLE_S = 1.5

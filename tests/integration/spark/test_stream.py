@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.log_cuts import truncate_log
+from tests.shortcuts.log_cuts import truncate_log
 from tests.spark_stores import FILE_SIZE, NOW_MS, fill, model_rows, opened
 
 from turbopump.engine.types import LogOffset

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.addresses import pack_host
 from tests.lane.world import ADDRESS, SMALL, Driven, finish, frame_of, handle, make, subscribe, wake
 from tests.property.test_fast_lane import counted, send_to
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.conftest import World
 
 from turbopump.broker.tables.groups import FORBIDDEN_READ

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.sim.broker.parts import ROOT, SimParts, open_store
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.sim.disk import SimDisk
 from tests.sim.work import QueuedDisk
 from turbopump.broker.assembly import BrokerRuntime, make_broker, request_table

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.sim.broker.due_times import DueTimes, bodies
 from tests.sim.broker.parts import SimParts
 from tests.sim.ha.settings import Settings

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 
 from turbopump.engine import fastjson
 from turbopump.engine.deferred import Deferred

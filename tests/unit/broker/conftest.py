@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.admins import Admin, connect, consumer, notified
 from tests.unit.broker.pop.poppers import Popper
 from tests.unit.links import WrittenDown

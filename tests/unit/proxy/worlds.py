@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.conftest import World
 from tests.unit.broker.grpc.fronts import GrpcWorld, Heard
 

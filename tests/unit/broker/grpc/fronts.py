@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.conftest import World
 
 from turbopump.broker.grpc.backend import BrokerRequestBackend

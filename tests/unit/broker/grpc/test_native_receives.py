@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.grpc.fronts import GrpcWorld, message, tell
 from tests.unit.net.messaging.test_receiving import PUSH, ack, is_empty, receipt, receive, start
 

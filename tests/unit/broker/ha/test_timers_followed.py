@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.log_cuts import truncate_log
+from tests.shortcuts.log_cuts import truncate_log
 from tests.unit.broker.ha.pairs import DELAY, Group, copy_log, put
 from tests.unit.broker.scheduled.test_timers import bodies, send, stored
 

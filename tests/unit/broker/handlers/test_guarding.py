@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.unit.broker.conftest import World
 from tests.unit.broker.handlers.signing import AUTHENTICATED, ROOT, SECURED, Secured, entry
 

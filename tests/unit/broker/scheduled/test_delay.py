@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 
 from turbopump.broker.scheduled.delay import MAX_PER_STEP
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset

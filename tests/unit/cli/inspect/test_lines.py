@@ -4,7 +4,7 @@ import ipaddress
 from typing import Any
 
 import pytest
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 
 from turbopump.cli.inspect.lines import (
     _format_host,

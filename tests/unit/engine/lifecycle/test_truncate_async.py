@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.log_cuts import restart_log
+from tests.shortcuts.log_cuts import restart_log
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk, QueuedJob
 from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, QUEUES, History, histories

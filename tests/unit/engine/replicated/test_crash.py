@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from tests.log_cuts import restart_log, truncate_log
+from tests.shortcuts.log_cuts import restart_log, truncate_log
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.share import is_crash_tried
 from tests.waiting import record_epochs

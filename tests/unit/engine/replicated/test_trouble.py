@@ -4,7 +4,7 @@ and variants: batch topics, queue extensions, default HA, retention."""
 from typing import Any
 
 import pytest
-from tests.log_cuts import restart_log, truncate_log
+from tests.shortcuts.log_cuts import restart_log, truncate_log
 from tests.waiting import delete_expired, record_epochs
 
 from turbopump.engine.disk import checkpoint

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 from tests.unit.links import WrittenDown
 
 from turbopump.net.client.options import ClientOptions

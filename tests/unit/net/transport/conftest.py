@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command, decode, encode

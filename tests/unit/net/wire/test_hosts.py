@@ -1,7 +1,7 @@
 """Addresses as text and packed."""
 
 import pytest
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 
 from turbopump.net.wire import hosts
 

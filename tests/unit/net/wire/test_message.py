@@ -6,7 +6,7 @@ import zlib
 import lz4.frame
 import pytest
 import zstandard
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 
 from turbopump.engine import compression
 from turbopump.engine.compression import CompressionMissing

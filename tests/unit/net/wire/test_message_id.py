@@ -3,7 +3,7 @@
 from datetime import datetime
 
 import pytest
-from tests.addresses import pack_host
+from tests.shortcuts.addresses import pack_host
 
 from turbopump.net.wire.message_id import UniqueIds, decode_message_id, encode_message_id
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.verdicts import find_verdict
+from tests.shortcuts.verdicts import find_verdict
 from tests.waiting import record_epochs
 
 from turbopump.engine.config import StoreConfig

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.log_cuts import truncate_log
+from tests.shortcuts.log_cuts import truncate_log
+from tests.shortcuts.verdicts import find_verdict
 from tests.unit.spark.audit.conftest import FILE_SIZE, NOW_MS, Group, Make, claims, only
-from tests.verdicts import find_verdict
 from tests.waiting import record_epochs
 
 from turbopump.engine.config import StoreConfig

@@ -5,8 +5,8 @@ import struct
 from pathlib import Path
 
 import pytest
+from tests.shortcuts.verdicts import find_verdict
 from tests.unit.spark.audit.conftest import FILE_SIZE, NOW_MS, Group, Make, claims, only
-from tests.verdicts import find_verdict
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk

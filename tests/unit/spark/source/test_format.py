@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.log_cuts import truncate_log
+from tests.shortcuts.log_cuts import truncate_log
 
 pytest.importorskip("pyspark")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.log_cuts import truncate_log
+from tests.shortcuts.log_cuts import truncate_log
 from tests.spark_stores import NOW_MS, fill, opened, records
 
 from turbopump.engine.replicated import Replicated

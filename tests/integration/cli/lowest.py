@@ -42,8 +42,8 @@ from rich.console import Console
 from turbopump.cli import progress
 from turbopump.engine.types import Progress
 shown = progress.Recovering(False)
-shown.show(Progress("recovering", 1, 2))
-shown.end()
+shown.show_progress(Progress("recovering", 1, 2))
+shown.remove_bar()
 from rich.live import Live
 console = Console(file=io.StringIO(), force_terminal=True)
 from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TimeRemainingColumn
